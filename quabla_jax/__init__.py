@@ -1,3 +1,40 @@
-"""Structured control flow for array programs, on XLA, MLX and PyTorch."""
+"""Structured control flow for array programs, on XLA, MLX and PyTorch.
+
+`import quabla_jax as qb` gives Quabla 1.0's names on jax.Array. Every name below is loaded on first use, so the
+import itself costs next to nothing and pulls in no optional library.
+"""
+
+from importlib import import_module as _import_module
 
 __version__ = "0.1.0"
+
+# module -> the public names that it gives to this namespace
+_EXPORTS = {
+    "control": "cond fori_loop scan switch while_loop",
+    "custom": "checkpoint custom_jvp custom_vjp remat stop_gradient",
+    "dtypes": "ShapeDtype bool_ dtype float32 float64",
+    "errors": "QuablaError RetraceLimitError RetraceWarning TracerError UnsupportedOperationError",
+    "loops": "Budget",
+    "transforms": "Array Tensor TensorView TraceTensor grad hessian jacobian jit jvp value_and_grad vjp vmap",
+}
+_SUBMODULES = ()
+
+_OWNER = {name: module for module, names in _EXPORTS.items() for name in names.split()}
+_SHADOWS_BUILTIN = frozenset("abs all any max min round sum".split())
+
+__all__ = sorted(name for name in _OWNER if name not in _SHADOWS_BUILTIN)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str):
+    if name in _OWNER:
+        value = getattr(_import_module(f"{__name__}.{_OWNER[name]}"), name)
+    elif name in _SUBMODULES:
+        value = _import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *_OWNER, *_SUBMODULES})
