@@ -10,3 +10,423 @@ import jax
 
 JAX_VERSION: tuple[int, ...] = tuple(int(p) for p in jax.__version__.split(".")[:3] if p.isdigit())
 SUPPORTED = "0.10.2 to 0.12"
+
+
+# Lowering: what trace.py, lower.py and rules/ need: primitive objects, jaxpr surgery, source lines, physical types of keys.
+
+import importlib as _importlib  # noqa: E402
+
+from jax._src import core as _core  # noqa: E402
+from jax._src import source_info_util as _source_info_util  # noqa: E402
+from jax._src.interpreters import mlir as _mlir  # noqa: E402
+from jax._src.interpreters import partial_eval as _lowering_pe  # noqa: E402
+
+_PRIMITIVE_MODULES = tuple(
+    "jax._src." + name
+    for name in (
+        "lax.lax lax.slicing lax.linalg lax.special lax.convolution lax.fft lax.ann lax.windowed_reductions "
+        "lax.control_flow.loops lax.control_flow.conditionals lax.control_flow.solves lax.parallel lax.scaled_dot "
+        "ad_checkpoint custom_derivatives custom_batching custom_partitioning core pjit ad_util interpreters.ad "
+        "callback debugging dispatch shard_map ffi export._export random.prng random.random random.core prng random "
+        "state_discharge state.discharge shard_alike shape_poly export.shape_poly error_check checkify cudnn.fusion "
+        "cudnn.fused_attention_stablehlo cudnn.scaled_matmul_stablehlo"
+    ).split()
+)
+
+
+def all_primitives() -> dict[str, object]:
+    """Every primitive that JAX itself defines as a module attribute `<name>_p`, by attribute name, then by own name."""
+    found: dict[str, object] = {}
+    for module_name in _PRIMITIVE_MODULES:
+        try:
+            module = _importlib.import_module(module_name)
+        except ImportError:  # modules move from release to release; the rules ask for names, not for modules
+            continue
+        for attribute, value in vars(module).items():
+            if isinstance(value, _core.Primitive) and attribute.endswith("_p"):
+                found.setdefault(attribute, value)
+    for value in list(_mlir._lowerings):
+        found.setdefault("=" + value.name, value)
+    return found
+
+
+Primitive = _core.Primitive
+Literal = _core.Literal
+DropVar = _core.DropVar
+
+
+def is_key_dtype(dtype) -> bool:
+    return jax.dtypes.issubdtype(dtype, jax.dtypes.extended)
+
+
+def physical_aval(aval) -> tuple[tuple[int, ...], object]:
+    """Shape and dtype of the array that stands for `aval`: PRNG keys are uint32 with the key's words as last axes."""
+    if is_key_dtype(aval.dtype):
+        aval = _core.physical_aval(aval)
+    return tuple(aval.shape), aval.dtype
+
+
+def key_impl(dtype):
+    """The PRNG implementation behind a key dtype: .seed, .split, .fold_in, .random_bits on raw uint32 arrays."""
+    return dtype._impl
+
+
+def open_jaxpr(jaxpr) -> tuple[object, list]:
+    """(jaxpr, constants) of a closed jaxpr, or of a jaxpr that carries its own constants (JAX 0.12)."""
+    if isinstance(jaxpr, _core.ClosedJaxpr):
+        return jaxpr.jaxpr, list(jaxpr.consts)
+    return jaxpr, list(getattr(jaxpr, "consts", ()))
+
+
+def dce(jaxpr, keep_outputs=True):
+    """The jaxpr without equations whose results nobody reads, inside nested jaxprs too. Keeps inputs and outputs."""
+    opened, consts = open_jaxpr(jaxpr)
+    smaller, _ = _lowering_pe.dce_jaxpr(opened, [keep_outputs] * len(opened.outvars), instantiate=True)
+    return smaller, consts
+
+
+def source_line(source_info) -> str:
+    """'file:line (function)' of the user's frame that made an equation, or ''."""
+    frame = _source_info_util.user_frame(source_info.traceback)
+    return "" if frame is None else f"{frame.file_name}:{frame.start_line} ({frame.function_name})"
+
+
+def python_lowering(primitive):
+    """The Python function that defines how JAX lowers `primitive`, and whether it gives many results; or None.
+
+    JAX wraps such functions with mlir.lower_fun; the wrapped function is what can be traced to a jaxpr again. The
+    default lowering is taken before those of single platforms, because those may call a vendor's library.
+    """
+    tables = [_mlir._lowerings, _mlir._platform_specific_lowerings["cpu"]]
+    for table in tables:
+        entry = table.get(primitive)
+        rule = getattr(entry, "rule", entry)
+        if getattr(rule, "__qualname__", "").startswith("lower_fun.<locals>"):
+            cells = dict(zip(rule.__code__.co_freevars, (c.cell_contents for c in rule.__closure__)))
+            return cells["fun"], cells["multiple_results"]
+    return None
+
+
+def scan_counts(eqn) -> tuple[int, int]:
+    """(number of constants, number of carries) of a scan equation: 0.12 keeps them in flat trees."""
+    params = eqn.params
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(list(consts)), len(list(carry))
+
+
+def no_trace_active() -> bool:
+    """Whether no transform is tracing, so that every operation runs at once."""
+    return _core.trace_state_clean()
+
+
+# ---- the loop engine (quabla_jax/loops) -------------------------------------------------------------------
+
+import weakref as _weakref  # noqa: E402
+from collections.abc import Callable, Sequence  # noqa: E402
+from typing import Any  # noqa: E402
+
+from jax._src import ad_util as _ad_util  # noqa: E402
+from jax._src import api_util as _api_util  # noqa: E402
+from jax._src import core as _core  # noqa: E402
+from jax._src import effects as _effects  # noqa: E402
+from jax._src.interpreters import ad as _ad  # noqa: E402
+from jax._src.interpreters import partial_eval as _pe  # noqa: E402
+from jax._src.lax import lax as _lax_internal  # noqa: E402
+from jax._src.lax.control_flow.loops import scan_p, while_p  # noqa: E402
+from jax.extend import linear_util as _lu  # noqa: E402
+from jax.extend.core import ClosedJaxpr, Literal, Primitive, Var  # noqa: E402
+from jax.interpreters import ad, batching, mlir  # noqa: E402
+
+STRUCTURED_RESIDUALS: bool = "structured_residuals" in getattr(_ad.LinearizeTrace, "__annotations__", {})
+"""jax 0.12: a linearization rule returns five things (one more for structured residuals); 0.10: four."""
+
+is_undefined_primal = ad.is_undefined_primal
+Zero = ad.Zero
+AbstractValue = _core.AbstractValue
+ShapedArray = _core.ShapedArray
+eval_jaxpr = _core.eval_jaxpr
+
+
+def trace_flat(fun: Callable, avals: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """Trace `fun` (flat arrays in, a list of arrays out) at `avals`: a constant-free jaxpr and the constants.
+
+    The constants, which lead the jaxpr's inputs, are the values that `fun` captured, tracers included. Avals keep
+    their sharding and manual axes, which `jax.make_jaxpr` over arrays would have to be told.
+    """
+    debug = _api_util.debug_info("loop", fun, tuple(avals), {})
+    out = _pe.trace_to_jaxpr_dynamic(_lu.wrap_init(fun, debug_info=debug), list(avals))
+    jaxpr, consts = out[0], list(out[2])
+    return _pe.convert_constvars_jaxpr(jaxpr), consts
+
+
+def detach_consts(closed: Any) -> tuple[Any, list[Any]]:
+    """A closed jaxpr as a constant-free jaxpr whose first inputs are the constants, and their values."""
+    consts = list(closed.consts)
+    return (_pe.convert_constvars_jaxpr(closed.jaxpr) if consts else closed.jaxpr), consts
+
+
+def close(jaxpr: Any) -> Any:
+    """A constant-free jaxpr as a ClosedJaxpr (the same object from jax 0.12 on, which merged the two)."""
+    return jaxpr if isinstance(jaxpr, ClosedJaxpr) else ClosedJaxpr(jaxpr, ())
+
+
+def dce(jaxpr: Any, used_outputs: Sequence[bool], keep_inputs: Sequence[bool]) -> tuple[Any, list[bool]]:
+    """Drop what `used_outputs` do not need; inputs in `keep_inputs` stay. Returns the jaxpr and which inputs are left."""
+    out, used = _pe.dce_jaxpr(jaxpr, list(used_outputs), list(keep_inputs))
+    return out, list(used)
+
+
+def unknown_outputs(jaxpr: Any, unknown: Sequence[bool]) -> list[bool]:
+    """Which outputs of a constant-free jaxpr depend, by data flow, on the inputs marked `unknown`."""
+    return list(_pe.partial_eval_jaxpr_nounits(close(jaxpr), list(unknown), instantiate=False)[2])
+
+
+def jvp_jaxpr(jaxpr: Any, nonzero: Sequence[bool], instantiate: Sequence[bool]) -> tuple[Any, list[Any], list[bool]]:
+    """The jvp of a constant-free jaxpr in the inputs `nonzero`: (jaxpr, constants, which outputs have a tangent).
+
+    Inputs are all primals, then the tangents of `nonzero`; outputs all primals, then the tangents that are not zero by
+    structure or that `instantiate` asks for.
+    """
+    closed, out = _ad.jvp_jaxpr(close(jaxpr), list(nonzero), list(instantiate))
+    flat, consts = detach_consts(closed)
+    return flat, consts, list(out)
+
+
+def stacked_aval(size: int, aval: Any) -> Any:
+    """`aval` with a new leading axis of `size`, sharding and manual axes kept."""
+    return _core.unmapped_aval(size, 0, aval)
+
+
+def strong_aval(aval: Any) -> Any:
+    """`aval` without its weak type."""
+    return aval.update(weak_type=False) if getattr(aval, "weak_type", False) else aval
+
+
+def with_weak_type(x: Any, weak: bool) -> Any:
+    """`x`, its type marked weak where `weak`."""
+    return _lax_internal._convert_element_type(x, x.dtype, weak_type=True) if weak else x
+
+
+def zeros_like_aval(aval: Any) -> Any:
+    """Zeros of the aval's shape, dtype, sharding and manual axes."""
+    return ad.instantiate_zeros(Zero(aval))
+
+
+def instantiate(tangent: Any) -> Any:
+    """A symbolic zero as an array; anything else as it is."""
+    return ad.instantiate_zeros(tangent)
+
+
+def is_zero(tangent: Any) -> bool:
+    """Whether a tangent or cotangent is symbolically zero."""
+    return isinstance(tangent, Zero)
+
+
+def scan_equation(eqn: Any) -> dict[str, Any]:
+    """A scan equation's parameters under one set of names: jaxpr, sizes (consts, carry, xs), length, reverse, unroll."""
+    p = eqn.params
+    jaxpr = p["jaxpr"]
+    if "ft_in" in p:
+        consts, carry, xs = (len(part) for part in p["ft_in"].unpack())
+    else:
+        consts, carry = p["num_consts"], p["num_carry"]
+        xs = len(eqn.invars) - consts - carry
+    return dict(
+        jaxpr=jaxpr, sizes=(consts, carry, xs), length=p["length"], reverse=p["reverse"], unroll=p["unroll"]
+    )
+
+
+def rebind(eqn: Any, invals: Sequence[Any]) -> list[Any]:
+    """Bind an equation's primitive again at `invals`; always a list."""
+    subfuns, params = (), eqn.params
+    get = getattr(eqn.primitive, "get_bind_params", None)
+    if get is not None:
+        got = get(eqn.params)
+        subfuns, params = got if isinstance(got, tuple) else ((), got)
+    out = eqn.primitive.bind(*subfuns, *invals, **params)
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def define_primitive(
+    name: str,
+    impl: Callable,
+    abstract: Callable,
+    eager: Callable | None = None,
+) -> Primitive:
+    """A primitive with several results that lowers by tracing `impl`.
+
+    Args:
+        name: the primitive's name in jaxprs.
+        impl: (*arrays, **params) -> list of arrays, in terms of other primitives.
+        abstract: (*avals, **params) -> list of avals.
+        eager: evaluation outside every trace; `impl` itself when None.
+    """
+    p = Primitive(name)
+    p.multiple_results = True
+    p.def_impl(impl if eager is None else lambda *args, **params: eager(p, *args, **params))
+    p.def_abstract_eval(abstract)
+    mlir.register_lowering(p, mlir.lower_fun(impl, multiple_results=True))
+    ENGINE_IMPLS[p] = impl
+    return p
+
+
+ENGINE_IMPLS: dict[Primitive, Callable] = {}
+"""The engine's primitives, each with the Python definition it lowers to."""
+
+
+def engine_impl(primitive: Primitive) -> Callable | None:
+    """The Python definition (*arrays, **params) -> list of an engine primitive, or None for any other primitive.
+
+    A target that has no rule for the primitive traces this, and finds jax.lax loops.
+    """
+    return ENGINE_IMPLS.get(primitive)
+
+
+def define_jvp(p: Primitive, rule: Callable) -> None:
+    """rule(primals, tangents, **params) -> (outs, tangents out); tangents may be `Zero`."""
+    ad.primitive_jvps[p] = rule
+
+
+def define_transpose(p: Primitive, rule: Callable) -> None:
+    """rule(cotangents, *args, **params) -> cotangents, None where the argument is not linear."""
+    ad.primitive_transposes[p] = rule
+
+
+def define_linearize(p: Primitive, rule: Callable) -> None:
+    """rule(is_vjp, nonzeros, *primals, **params) -> (outs, nonzeros out, residuals, linearized(residuals, *tangents))."""
+
+    def five(*args, **params):
+        out, nonzeros, residuals, linearized = rule(*args, **params)
+        return out, nonzeros, residuals, None, lambda res, _, *tangents: linearized(res, *tangents)
+
+    _ad.primitive_linearizations[p] = five if STRUCTURED_RESIDUALS else rule
+
+
+def define_batching(p: Primitive, rule: Callable) -> None:
+    """rule(axis data, args, dims, **params) -> (outs, dims out); called only where something is batched.
+
+    JAX asks fancy batchers even where nothing is batched; the guard here keeps the primal half of a jacfwd unbatched.
+    """
+
+    def guarded(axis_data, args, dims, **params):
+        if all(d is None for d in dims):
+            out = p.bind(*args, **params)
+            return out, [None] * len(out)
+        return rule(axis_data, args, dims, **params)
+
+    batching.fancy_primitive_batchers[p] = guarded
+
+
+def define_partial_eval(p: Primitive, rule: Callable) -> None:
+    """rule(trace, *tracers, **params) -> tracers: the split into known and unknown."""
+    _pe.custom_partial_eval_rules[p] = rule
+
+
+def define_partial_eval_custom(p: Primitive, rule: Callable) -> None:
+    """rule(saveable, unknowns, instantiated, eqn): the split that jax.checkpoint makes."""
+    _pe.partial_eval_jaxpr_custom_rules[p] = rule
+
+
+def define_dce(p: Primitive, rule: Callable) -> None:
+    """rule(used outputs, eqn) -> (used inputs, new equation or None)."""
+    _pe.dce_rules[p] = lambda used, *rest: rule(list(used), rest[-1])
+
+
+def is_known(tracer: Any) -> bool:
+    """Whether a partial evaluation knows this value."""
+    return tracer.is_known()
+
+
+def freeze_key(value: Any) -> Any:
+    """A hashable that is equal exactly for values that mean the same in a jaxpr; raises TypeError where none is known."""
+    if isinstance(value, ClosedJaxpr) or hasattr(value, "eqns"):
+        return jaxpr_key(value)
+    if isinstance(value, (list, tuple)):
+        return (type(value).__name__, *map(freeze_key, value))
+    if isinstance(value, dict):
+        return ("dict", *((k, freeze_key(v)) for k, v in value.items()))
+    hash(value)
+    return (type(value), value)
+
+
+def jaxpr_key(jaxpr: Any) -> Any:
+    """A hashable that two jaxprs share exactly when they are the same program: primitives, parameters, types, wiring.
+
+    Raises TypeError where a parameter cannot be compared by value or identity.
+    """
+    closed_consts = getattr(jaxpr, "consts", None) or ()
+    inner = jaxpr.jaxpr if hasattr(jaxpr, "jaxpr") else jaxpr
+    numbers: dict[Any, int] = {}
+
+    def number(v):
+        return numbers.setdefault(v, len(numbers))
+
+    def atom(v):
+        if isinstance(v, Literal):
+            val = v.val
+            raw = val.tobytes() if hasattr(val, "tobytes") else repr(val)
+            return ("lit", v.aval, raw)
+        return number(v)
+
+    heads = tuple((number(v), v.aval) for v in (*inner.constvars, *inner.invars))
+    eqns = tuple(
+        (
+            e.primitive,
+            tuple(map(atom, e.invars)),
+            tuple((number(v), v.aval) for v in e.outvars),
+            tuple((k, freeze_key(v)) for k, v in e.params.items()),
+            getattr(e, "ctx", None) and (getattr(e.ctx, "compute_type", None), getattr(e.ctx, "cur_abstract_mesh", None)),
+        )
+        for e in inner.eqns
+    )
+    return (heads, eqns, tuple(map(atom, inner.outvars)), tuple(map(id, closed_consts)))
+
+
+def has_effects(jaxpr: Any) -> bool:
+    """Whether a jaxpr has side effects or touches references."""
+    return bool(jaxpr.effects) or any("Ref" in type(v.aval).__name__ for v in _inner(jaxpr).invars)
+
+
+def _inner(jaxpr: Any) -> Any:
+    return jaxpr.jaxpr if hasattr(jaxpr, "jaxpr") else jaxpr
+
+
+# compat: standing in for jax.lax's public functions. Each of them is a thin wrapper (api_boundary, which trims
+# tracebacks) whose closure holds the function that does the work; both versions build it alike.
+import functools as _functools  # noqa: E402
+import types as _types  # noqa: E402
+
+from jax._src import source_info_util as _compat_source_info  # noqa: E402
+from jax._src import traceback_util as _traceback_util  # noqa: E402
+
+api_boundary = _traceback_util.api_boundary
+
+
+def hide_frames(path: str) -> None:
+    """Leave the file (or folder) at `path` out of JAX's tracebacks and of the source lines that it reports."""
+    _traceback_util.register_exclusion(path)
+    _compat_source_info.register_exclusion(path)
+
+
+def inner_function_cell(function):
+    """The closure cell through which a public JAX function reaches the one that does its work, or None."""
+    inner = getattr(function, "__wrapped__", None)
+    for cell in getattr(function, "__closure__", None) or ():
+        if inner is not None and cell.cell_contents is inner:
+            return cell
+    return None
+
+
+def with_globals(function, **names):
+    """A copy of a public JAX function that sees other objects under some of the names global to its module."""
+    inner = function.__wrapped__
+    missing = [name for name in names if name not in inner.__globals__]
+    if missing:
+        raise AttributeError(f"{function.__name__} of jax {jax.__version__} has no global named {missing[0]!r}")
+    copy = _types.FunctionType(
+        inner.__code__, {**inner.__globals__, **names}, inner.__name__, inner.__defaults__, inner.__closure__
+    )
+    copy.__kwdefaults__ = inner.__kwdefaults__
+    return _functools.wraps(inner)(copy)
