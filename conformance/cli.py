@@ -1,0 +1,236 @@
+"""python -m conformance: run the suite, print a table, write JSON, JUnit XML or one HTML page."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import pathlib
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+
+__all__ = ["main"]
+
+TIERS = {"quick": "one dtype a case, no slow cases", "full": "everything"}
+
+
+def _parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="python -m conformance", description=__doc__)
+    p.add_argument(
+        "--backend",
+        action="append",
+        metavar="NAME|module:object",
+        help="repeatable; default: all that are installed",
+    )
+    p.add_argument("--case", action="append", metavar="GLOB", help="repeatable; default: all cases")
+    p.add_argument("--transforms", metavar="A,B", help="only these transforms")
+    p.add_argument(
+        "--tier", choices=TIERS, default="full", help="; ".join(f"{k}: {v}" for k, v in TIERS.items())
+    )
+    p.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="worker processes (default: one a core)",
+    )
+    p.add_argument(
+        "--format",
+        choices=("table", "json", "html", "markdown"),
+        help="default: table, or by the ending of -o",
+    )
+    p.add_argument(
+        "-o", "--output", metavar="FILE", help="write the report here; the table is printed all the same"
+    )
+    p.add_argument("--junit", metavar="FILE", help="also write JUnit XML")
+    p.add_argument("--diff", metavar="FILE.json", help="show what changed since a previous JSON report")
+    p.add_argument(
+        "--state",
+        metavar="FILE.jsonl",
+        help="note each finished case here, and skip the ones noted: resumable",
+    )
+    p.add_argument("--list", action="store_true", help="list the cells and run none")
+    return p
+
+
+def _batches(cells: list) -> list[list]:
+    """Cells of one case together, so that its reference runs once; longest first, so that no worker ends alone."""
+    by_case: dict[str, list] = {}
+    for cell in cells:
+        by_case.setdefault(cell.case, []).append(cell)
+    return sorted(by_case.values(), key=len, reverse=True)
+
+
+def _start_worker() -> None:
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    import warnings
+
+    warnings.simplefilter("ignore")
+    from . import cases  # noqa: F401 - registers them
+
+
+def _run(batches: list[list], jobs: int) -> Iterator[list[dict]]:
+    from .runner import run_case
+
+    if jobs <= 1:
+        _start_worker()
+        yield from map(run_case, batches)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker) as pool:
+        futures = [pool.submit(run_case, batch) for batch in batches]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator:
+    """advance(cells): a bar on a terminal, where rich is installed; silent elsewhere."""
+    try:
+        from rich.console import Console
+        from rich.progress import Progress
+    except ImportError:
+        yield lambda n: None
+        return
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda n: None
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("conformance", total=total)
+        yield lambda n: bar.advance(task, n)
+
+
+def _noted(path: str | None) -> list[dict]:
+    """Records of an interrupted run; a last line that was cut off is dropped."""
+    if path is None or not pathlib.Path(path).exists():
+        return []
+    records = []
+    for line in pathlib.Path(path).read_text("utf-8").splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            records.append(json.loads(line))
+    return records
+
+
+def _stale(cells: list, records: list[dict], complete: bool) -> list[str]:
+    """Limitation rows that matched no cell of a complete run."""
+    from .limitations import LIMITATIONS
+
+    if not complete:
+        return []
+    ran = {r["backend"] for r in records}
+    return [
+        f"{row.case} on {row.backend}: {row.reason}"
+        for row in LIMITATIONS
+        if row.backend in ran and not any(row.matches(c.case, c.backend, c.transform, c.dtype) for c in cells)
+    ]
+
+
+def _write(
+    args: argparse.Namespace, records: list[dict], unavailable: dict[str, str], stale: list[str]
+) -> None:
+    from quabla_jax._files import write_text
+
+    from . import report
+
+    kind = args.format
+    if kind is None and args.output:
+        kind = {".json": "json", ".html": "html", ".md": "markdown"}.get(
+            pathlib.Path(args.output).suffix, "table"
+        )
+    body = report.to_json(records, unavailable, stale)
+    if kind == "html":
+        from .html import page
+
+        body = page(json.loads(body), report.load(args.diff) if args.diff else None)
+    elif kind != "json":
+        body = report.to_text(records, markdown=kind == "markdown") + "\n"
+    if args.output:
+        write_text(args.output, body)
+    elif kind in ("json", "html", "markdown"):
+        print(body)
+    if args.junit:
+        write_text(args.junit, report.junit(records))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0 all pass, 1 a cell fails or a limitation is stale, 2 unusable arguments."""
+    args = _parser().parse_args(argv)
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    from . import backends, cases, report, runner  # noqa: F401
+
+    names = args.backend or list(backends.BUILT_IN)
+    globs = args.case or ["*"]
+    transforms = args.transforms.split(",") if args.transforms else None
+    try:
+        loaded = {name: backends.load(name) for name in names}
+        unknown = set(transforms or ()) - set(runner.TRANSFORMS)
+        if unknown:
+            raise ValueError(
+                f"no transform {', '.join(sorted(unknown))}: there are {', '.join(runner.TRANSFORMS)}"
+            )
+        previous = report.load(args.diff) if args.diff else None
+    except (ValueError, OSError) as error:
+        print(f"conformance: {error}", file=sys.stderr)
+        return 2
+    unavailable = {n: r for n, b in loaded.items() if (r := b.available()) is not None}
+    quick = args.tier == "quick"
+    cells = runner.cells(names, globs, transforms, slow=not quick, quick=quick)
+    if not cells:
+        print("conformance: no cell matches", file=sys.stderr)
+        return 2
+    if args.list:
+        print("\n".join(c.key for c in cells))
+        return 0
+    wanted = {c.key for c in cells}
+    records = [
+        r
+        for r in _noted(args.state)
+        if runner.Cell(r["case"], r["backend"], r["transform"], r["dtype"]).key in wanted
+    ]
+    done = {runner.Cell(r["case"], r["backend"], r["transform"], r["dtype"]).key for r in records}
+    todo = [c for c in cells if c.key not in done]
+    with _progress(len(todo)) as advance, open(args.state or os.devnull, "a", encoding="utf-8") as state:
+        for finished in _run(_batches(todo), args.jobs):
+            records += finished
+            state.writelines(json.dumps(r) + "\n" for r in finished)
+            state.flush()
+            advance(len(finished))
+    complete = not (args.case or args.transforms or quick)
+    stale = _stale(cells, records, complete)
+    _write(args, records, unavailable, stale)
+    return _print(records, unavailable, stale, previous)
+
+
+def _print(records: list[dict], unavailable: dict[str, str], stale: list[str], previous: dict | None) -> int:
+    from . import report
+
+    print(report.to_text(records))
+    for name, reason in unavailable.items():
+        print(f"unavailable: {name}: {reason}")
+    failing = [r for r in records if r["outcome"] in report.FAILING]
+    for r in failing[:60]:
+        print(
+            f"{r['outcome']:11s} {r['case']} {r['backend']} {r['transform']} {r['dtype']}: {r['message'][:200]}"
+        )
+    if len(failing) > 60:
+        print(f"(+{len(failing) - 60} more)")
+    for line in stale:
+        print(f"stale limitation: {line}")
+    if previous is not None:
+        print("\n".join(report.compare(previous["cells"], records)) or "no change since the previous report")
+    passed = sum(r["outcome"] == "pass" for r in records)
+    known = sum(r["outcome"] == "xfail" for r in records)
+    print(f"{passed} passed, {len(failing) + len(stale)} failed, {known} known")
+    return 1 if failing or stale else 0

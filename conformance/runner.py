@@ -1,0 +1,263 @@
+"""Runs cells: one case under one transform on one backend in one dtype, held against plain jax.lax in float64."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
+from typing import Any
+
+import jax
+import numpy as np
+
+from quabla_jax.errors import UnsupportedOperationError
+
+from . import backends, limitations
+from .case import BATCH, CASES, Case, Static, np_dtype
+from .transforms import TRANSFORMS, Space, Transform
+from .ulp import distance
+
+__all__ = ["Cell", "Record", "applies", "cells", "run_case", "run_cell"]
+
+SECONDS_A_CELL = 120
+
+
+@dataclass(frozen=True)
+class Cell:
+    case: str
+    backend: str
+    transform: str
+    dtype: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.case}|{self.backend}|{self.transform}|{self.dtype}"
+
+
+@dataclass
+class Record:
+    """The outcome of one cell: pass, fail, unsupported, crash, xfail, xpass or unavailable. Only "pass" counts as one."""
+
+    case: str
+    backend: str
+    transform: str
+    dtype: str
+    outcome: str
+    ulp: float | None = None
+    bar: float | None = None
+    message: str = ""
+    seconds: float = 0.0
+
+    @property
+    def key(self) -> str:
+        return Cell(self.case, self.backend, self.transform, self.dtype).key
+
+
+# ---- which cells there are
+
+
+def applies(case: Case, backend: Any, transform: str) -> bool:
+    """Whether this case makes a cell on this backend under this transform."""
+    if backend is backends.REFERENCE and case.reference is not None:
+        return False
+    if hasattr(backend, "space"):
+        if backend.space(case.dialect) is None:
+            return False
+    elif transform in ("eager", "jit_grad") or case.raises is not None:
+        return False  # a compiled target has no eager mode, and errors are raised while tracing, before it is asked
+    only = [tag for tag in case.tags if tag.startswith("only:")]
+    return not only or f"only:{backend.name}" in only
+
+
+def cells(
+    names: list[str],
+    globs: list[str],
+    transforms: list[str] | None = None,
+    slow: bool = True,
+    quick: bool = False,
+) -> list[Cell]:
+    """All cells of the named backends for cases that match any glob; `quick` thins them to the quick tier."""
+    found = []
+    for case in CASES.values():
+        if not any(fnmatch(case.name, g) for g in globs) or (case.slow and not slow):
+            continue
+        for name in names:
+            backend = backends.load(name)
+            if backend.available() is not None:
+                continue
+            for transform in case.transforms:
+                if transforms and transform not in transforms or not applies(case, backend, transform):
+                    continue
+                dtypes = case.dtypes[:1] if quick else case.dtypes
+                found += [Cell(case.name, name, transform, dtype) for dtype in dtypes]
+    return found
+
+
+# ---- running one
+
+
+def _program(case: Case, space: Space, program: Callable | None = None) -> Callable:
+    """The case's program on its array inputs alone."""
+    run = program or case.program
+
+    def fun(*arrays: Any) -> Any:
+        given = iter(arrays)
+        return run(space.ns, *(i.value if isinstance(i, Static) else next(given) for i in case.inputs))
+
+    return fun
+
+
+def _arrays(case: Case, transform: Transform, dtype: str) -> list[np.ndarray]:
+    drawn = case.draw(dtype, BATCH if transform.batched else None)
+    return [a for a, i in zip(drawn, case.inputs, strict=True) if not isinstance(i, Static)]
+
+
+def _built(
+    case: Case, space: Space, transform: Transform, arrays: list[np.ndarray], program: Callable | None = None
+):
+    inputs = [i for i in case.inputs if not isinstance(i, Static)]
+    floats = tuple(n for n, a in enumerate(arrays) if a.dtype.kind == "f" or a.dtype.name == "bfloat16")
+    mapped = tuple(i.mapped for i in inputs)
+    return transform.build(space, _program(case, space, program), floats, mapped)
+
+
+def _leaves(result: Any) -> list[np.ndarray]:
+    """Flat NumPy arrays of nested tuples and lists (a Quabla array is not a JAX pytree leaf type, hence by hand)."""
+    if isinstance(result, (tuple, list)):
+        return [leaf for part in result for leaf in _leaves(part)]
+    return [backends.base.to_numpy(result)]
+
+
+class _References:
+    """The reference's answer and its dtypes, once a (case, transform, dtype)."""
+
+    def __init__(self) -> None:
+        self._memo: dict[tuple[str, str, str], tuple[list[np.ndarray], list[np.dtype]]] = {}
+
+    def get(self, case: Case, transform: Transform, dtype: str) -> tuple[list[np.ndarray], list[np.dtype]]:
+        key = (case.name, transform.name, dtype)
+        if key not in self._memo:
+            self._memo[key] = self._run(case, transform, dtype)
+        return self._memo[key]
+
+    def _run(self, case: Case, transform: Transform, dtype: str) -> tuple[list[np.ndarray], list[np.dtype]]:
+        space = backends.REFERENCE.space(case.dialect)
+        arrays = _arrays(case, transform, dtype)
+        fun = jax.jit(_built(case, space, transform, arrays, case.reference))
+        dtypes = [np.dtype(leaf.dtype) for leaf in jax.tree.leaves(jax.eval_shape(fun, *arrays))]
+        if not case.same_dtype:
+            arrays = [
+                a.astype(np.float64) if a.dtype == np_dtype(dtype) and a.dtype.kind not in "iub" else a
+                for a in arrays
+            ]
+        return _leaves(jax.device_get(fun(*arrays))), dtypes
+
+
+_REFERENCES = _References()
+
+
+@contextlib.contextmanager
+def _deadline(seconds: int) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"over {seconds} s")
+
+    old = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def _execute(case: Case, backend: Any, transform: Transform, dtype: str) -> list[np.ndarray]:
+    arrays = _arrays(case, transform, dtype)
+    if hasattr(backend, "space"):
+        space = backend.space(case.dialect)
+        return _leaves(_built(case, space, transform, arrays)(*(space.array(a, a.dtype) for a in arrays)))
+    source = backends.load("xla" if case.dialect == "quabla" else getattr(backend, "traced_with", "compat"))
+    fun = _built(case, source.space(case.dialect), transform, arrays)
+    closed = jax.make_jaxpr(lambda *xs: jax.tree.leaves(fun(*xs)))(*arrays)
+    return [backends.base.to_numpy(y) for y in backend.prepare(closed)(*arrays)]
+
+
+def _judge(case: Case, transform: Transform, dtype: str, got: list[np.ndarray], record: Record) -> None:
+    want, dtypes = _REFERENCES.get(case, transform, dtype)
+    record.bar = case.ulp * transform.slack
+    if len(got) != len(want):
+        record.outcome, record.message = "fail", f"{len(got)} outputs, expected {len(want)}"
+        return
+    worst = 0.0
+    for position, (g, w, kind) in enumerate(zip(got, want, dtypes, strict=True)):
+        if g.dtype != kind:
+            record.outcome, record.message = "fail", f"output {position}: dtype {g.dtype}, expected {kind}"
+            return
+        if g.shape != w.shape:
+            record.outcome, record.message = "fail", f"output {position}: shape {g.shape}, expected {w.shape}"
+            return
+        worst = max(worst, distance(g, w, kind))
+        if not worst <= record.bar and not record.message:
+            record.message = (
+                f"output {position}: {worst:.3g} ulp (bar {record.bar:g}); got {g!s:.60} expected {w!s:.60}"
+            )
+    record.ulp = worst
+    record.outcome = "pass" if worst <= record.bar else "fail"
+
+
+def _judge_error(case: Case, error: BaseException | None, record: Record) -> None:
+    name, fragment = case.raises  # type: ignore[misc]
+    if error is None:
+        record.outcome, record.message = "fail", f"no error, expected {name}"
+    elif name not in {c.__name__ for c in type(error).__mro__}:
+        record.outcome, record.message = (
+            "fail",
+            f"raised {type(error).__name__}: {error!s:.120}; expected {name}",
+        )
+    elif fragment not in str(error):
+        record.outcome, record.message = "fail", f"the text {str(error)[:120]!r} lacks {fragment!r}"
+    else:
+        record.outcome = "pass"
+
+
+def run_cell(cell: Cell) -> Record:
+    """Run one cell; never raises but for KeyboardInterrupt."""
+    case, backend, transform = CASES[cell.case], backends.load(cell.backend), TRANSFORMS[cell.transform]
+    record = Record(cell.case, cell.backend, cell.transform, cell.dtype, "crash")
+    began = time.perf_counter()
+    try:
+        with _deadline(SECONDS_A_CELL):
+            got = _execute(case, backend, transform, cell.dtype)
+            if case.raises is not None:
+                _judge_error(case, None, record)
+            else:
+                _judge(case, transform, cell.dtype, got, record)
+    except KeyboardInterrupt:
+        raise
+    except Exception as error:
+        if case.raises is not None:
+            _judge_error(case, error, record)
+        else:
+            refused = isinstance(error, UnsupportedOperationError)
+            record.outcome = "unsupported" if refused else "crash"
+            record.message = f"{type(error).__name__}: {str(error).strip()[:300]}"
+    known = limitations.find(cell.case, cell.backend, cell.transform, cell.dtype)
+    if known is not None:
+        record.outcome = "xpass" if record.outcome == "pass" else "xfail"
+        record.message = f"{known.reason} [{record.message[:160]}]" if record.message else known.reason
+    record.seconds = round(time.perf_counter() - began, 3)
+    return record
+
+
+def run_case(batch: list[Cell]) -> list[dict]:
+    """All cells of one case, in one process, so that its reference runs once."""
+    records = [asdict(run_cell(cell)) for cell in batch]
+    _REFERENCES._memo.clear()
+    return records
