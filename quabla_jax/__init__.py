@@ -10,11 +10,20 @@ __version__ = "0.1.0"
 
 # module -> the public names that it gives to this namespace
 _EXPORTS = {
+    "arrays": "arange array asarray astype eye full full_like linspace ones ones_like zeros zeros_like",
     "control": "cond fori_loop scan switch while_loop",
     "custom": "checkpoint custom_jvp custom_vjp remat stop_gradient",
     "dtypes": "ShapeDtype bool_ dtype float32 float64",
     "errors": "QuablaError RetraceLimitError RetraceWarning TracerError UnsupportedOperationError",
     "loops": "Budget",
+    "math": "abs arccos arccosh arcsin arcsinh arctan arctanh atan2 cbrt ceil clip cos cosh equal erf erfc exp exp2 expm1 "
+    "floor fmod gelu greater greater_equal hypot isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp "
+    "logical_and logical_not logical_or maximum minimum mod nan_to_num not_equal power reciprocal relu remainder round "
+    "sigmoid sign silu sin sinh softplus sqrt square tan tanh where",
+    "products": "cross diff dot einsum interp kron matmul outer polyval tensordot trapezoid",
+    "reductions": "all any cumsum log_softmax logsumexp max mean min norm prod softmax std sum var",
+    "shapes": "broadcast_to concat diag diagonal expand_dims flip meshgrid moveaxis pad ravel repeat reshape roll split "
+    "squeeze stack swapaxes tile trace transpose tril triu",
     "transforms": "Array Tensor TensorView TraceTensor grad hessian jacobian jit jvp value_and_grad vjp vmap",
 }
 _SUBMODULES = ()

@@ -85,6 +85,11 @@ def dce(jaxpr, keep_outputs=True):
     return smaller, consts
 
 
+def close(jaxpr, consts):
+    """The inverse of open_jaxpr."""
+    return jaxpr if isinstance(jaxpr, _core.ClosedJaxpr) or hasattr(jaxpr, "consts") else _core.ClosedJaxpr(jaxpr, consts)
+
+
 def source_line(source_info) -> str:
     """'file:line (function)' of the user's frame that made an equation, or ''."""
     frame = _source_info_util.user_frame(source_info.traceback)
@@ -123,20 +128,17 @@ def no_trace_active() -> bool:
 
 # ---- the loop engine (quabla_jax/loops) -------------------------------------------------------------------
 
-import weakref as _weakref  # noqa: E402
 from collections.abc import Callable, Sequence  # noqa: E402
 from typing import Any  # noqa: E402
 
-from jax._src import ad_util as _ad_util  # noqa: E402
 from jax._src import api_util as _api_util  # noqa: E402
 from jax._src import core as _core  # noqa: E402
-from jax._src import effects as _effects  # noqa: E402
 from jax._src.interpreters import ad as _ad  # noqa: E402
 from jax._src.interpreters import partial_eval as _pe  # noqa: E402
 from jax._src.lax import lax as _lax_internal  # noqa: E402
-from jax._src.lax.control_flow.loops import scan_p, while_p  # noqa: E402
+from jax._src.lax.control_flow.loops import scan_p  # noqa: E402
 from jax.extend import linear_util as _lu  # noqa: E402
-from jax.extend.core import ClosedJaxpr, Literal, Primitive, Var  # noqa: E402
+from jax.extend.core import ClosedJaxpr  # noqa: E402
 from jax.interpreters import ad, batching, mlir  # noqa: E402
 
 STRUCTURED_RESIDUALS: bool = "structured_residuals" in getattr(_ad.LinearizeTrace, "__annotations__", {})
@@ -172,7 +174,7 @@ def close(jaxpr: Any) -> Any:
     return jaxpr if isinstance(jaxpr, ClosedJaxpr) else ClosedJaxpr(jaxpr, ())
 
 
-def dce(jaxpr: Any, used_outputs: Sequence[bool], keep_inputs: Sequence[bool]) -> tuple[Any, list[bool]]:
+def prune_jaxpr(jaxpr: Any, used_outputs: Sequence[bool], keep_inputs: Sequence[bool]) -> tuple[Any, list[bool]]:
     """Drop what `used_outputs` do not need; inputs in `keep_inputs` stay. Returns the jaxpr and which inputs are left."""
     out, used = _pe.dce_jaxpr(jaxpr, list(used_outputs), list(keep_inputs))
     return out, list(used)
@@ -238,6 +240,48 @@ def scan_equation(eqn: Any) -> dict[str, Any]:
     )
 
 
+def scan_params(jaxpr: Any, consts: Sequence[Any], sizes: Sequence[int], length: int, reverse: bool, unroll: int) -> dict:
+    """The parameters of `scan_p` for a constant-free jaxpr over consts, c, x and s; `consts` are bound into it."""
+    num_consts, num_carry, num_xs = sizes
+    closed = _close_over(jaxpr, consts) if consts else close(jaxpr)
+    params = dict(jaxpr=closed, length=length, reverse=reverse, unroll=unroll)
+    if JAX_VERSION >= (0, 12):
+        from jax._src import flattree as ft  # pyright: ignore
+
+        num_ys = len(jaxpr.outvars) - num_carry
+        return params | dict(
+            ft_in=ft.pack((ft.nones(num_consts), ft.nones(num_carry), ft.nones(num_xs))),
+            ft_out=ft.pack((ft.nones(num_carry), ft.nones(num_ys))),
+        )
+    return params | dict(num_consts=num_consts, num_carry=num_carry)
+
+
+def scan_linearize(is_vjp: bool, nonzeros: Sequence[bool], *primals: Any, **params: Any) -> tuple:
+    """jax.lax.scan's own linearization rule, with as many results as this JAX version's rules have."""
+    return _ad.primitive_linearizations[scan_p](is_vjp, list(nonzeros), *primals, **params)
+
+
+def scan_partial_eval(trace: Any, *tracers: Any, **params: Any) -> Any:
+    """jax.lax.scan's own split into known and unknown."""
+    return _pe.custom_partial_eval_rules[scan_p](trace, *tracers, **params)
+
+
+def scan_partial_eval_custom(saveable: Any, unknowns: Any, instantiated: Any, eqn: Any, params: dict) -> Any:
+    """jax.lax.scan's own split under jax.checkpoint, of `eqn` rewritten as a scan."""
+    return _pe.partial_eval_jaxpr_custom_rules[scan_p](
+        saveable, unknowns, instantiated, eqn.replace(primitive=scan_p, params=params)
+    )
+
+
+def _close_over(jaxpr: Any, consts: Sequence[Any]) -> Any:
+    """A constant-free jaxpr with its first inputs bound to `consts`, as a ClosedJaxpr."""
+    avals = [v.aval for v in jaxpr.invars[len(consts) :]]
+    fun = lambda *args: eval_jaxpr(jaxpr, (), *consts, *args)
+    debug = _api_util.debug_info("loop", fun, tuple(avals), {})
+    out = _pe.trace_to_jaxpr_dynamic(_lu.wrap_init(fun, debug_info=debug), avals)
+    return out[0] if JAX_VERSION >= (0, 12) else ClosedJaxpr(out[0], out[2])
+
+
 def rebind(eqn: Any, invals: Sequence[Any]) -> list[Any]:
     """Bind an equation's primitive again at `invals`; always a list."""
     subfuns, params = (), eqn.params
@@ -298,7 +342,10 @@ def define_linearize(p: Primitive, rule: Callable) -> None:
     """rule(is_vjp, nonzeros, *primals, **params) -> (outs, nonzeros out, residuals, linearized(residuals, *tangents))."""
 
     def five(*args, **params):
-        out, nonzeros, residuals, linearized = rule(*args, **params)
+        result = rule(*args, **params)
+        if len(result) == 5:
+            return result
+        out, nonzeros, residuals, linearized = result
         return out, nonzeros, residuals, None, lambda res, _, *tangents: linearized(res, *tangents)
 
     _ad.primitive_linearizations[p] = five if STRUCTURED_RESIDUALS else rule

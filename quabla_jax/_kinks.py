@@ -1,0 +1,151 @@
+"""Elementwise functions whose derivatives at kinks, ties and zero are Quabla's and not JAX's.
+
+Each rule is written in terms of functions of this file, so that it holds at every order and in both modes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+__all__ = ["absolute", "arctan2", "hypotenuse", "larger", "power_of", "power_to", "power", "root", "smaller"]
+
+
+@jax.custom_jvp
+def absolute(x):
+    """|x| with slope -1 at both zeros and at NaN."""
+    return jnp.abs(x)
+
+
+@absolute.defjvp
+def _absolute_jvp(primals, tangents):
+    (x,), (t,) = primals, tangents
+    return absolute(x), jnp.where(x > 0, t, -t)
+
+
+@jax.custom_jvp
+def root(x):
+    """sqrt with slope 0, of every order, at zero."""
+    return jnp.sqrt(x)
+
+
+@root.defjvp
+def _root_jvp(primals, tangents):
+    (x,), (t,) = primals, tangents
+    zero = x == 0
+    slope = jnp.where(zero, 0, 0.5 / root(jnp.where(zero, 1, x)))
+    return root(x), t * slope
+
+
+@jax.custom_jvp
+def larger(a, b):
+    """The larger of two; NaN spreads; the tangent is that of the second operand unless a > b."""
+    return jnp.maximum(a, b)
+
+
+@larger.defjvp
+def _larger_jvp(primals, tangents):
+    (a, b), (ta, tb) = primals, tangents
+    return larger(a, b), jnp.where(a > b, ta, tb)
+
+
+@jax.custom_jvp
+def smaller(a, b):
+    """The smaller of two; NaN spreads; the tangent is that of the second operand unless a < b."""
+    return jnp.minimum(a, b)
+
+
+@smaller.defjvp
+def _smaller_jvp(primals, tangents):
+    (a, b), (ta, tb) = primals, tangents
+    return smaller(a, b), jnp.where(a < b, ta, tb)
+
+
+def _base_slope(x, y):
+    """d(x**y)/dx: y x**(y-1), and zero at x = 0 for y < 1, where that is infinite."""
+    stays = (x != 0) | (y >= 1)
+    return jnp.where(stays, y * power(jnp.where(stays, x, 1), jnp.where(stays, y, 1) - 1), 0)
+
+
+def _exponent_slope(x, y):
+    """d(x**y)/dy: x**y log x, and zero where x <= 0."""
+    positive = x > 0
+    safe = jnp.where(positive, x, 1)
+    slope = jnp.where(positive, power(safe, y) * jnp.log(safe), 0)
+    return jnp.where(jnp.isnan(x), x, slope)
+
+
+@jax.custom_jvp
+def power(x, y):
+    """x**y of two arrays."""
+    return lax.pow(*jnp.broadcast_arrays(x, y))
+
+
+@power.defjvp
+def _power_jvp(primals, tangents):
+    (x, y), (tx, ty) = primals, tangents
+    return power(x, y), tx * _base_slope(x, y) + ty * _exponent_slope(x, y)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def power_to(x, exponent: float):
+    """x**exponent for a Python number: no derivative in the exponent is formed."""
+    return lax.pow(x, jnp.asarray(exponent, x.dtype))
+
+
+@power_to.defjvp
+def _power_to_jvp(exponent, primals, tangents):
+    (x,), (t,) = primals, tangents
+    if exponent >= 1:
+        slope = exponent * power_to(x, exponent - 1)
+    else:
+        zero = x == 0
+        slope = jnp.where(zero, 0, exponent * power_to(jnp.where(zero, 1, x), exponent - 1))
+    return power_to(x, exponent), t * slope
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def power_of(base: float, y):
+    """base**y for a Python number."""
+    return lax.pow(jnp.asarray(base, y.dtype) + jnp.zeros_like(y), y)
+
+
+@power_of.defjvp
+def _power_of_jvp(base, primals, tangents):
+    (y,), (t,) = primals, tangents
+    value = power_of(base, y)
+    return value, t * (value * math.log(base) if base > 0 else jnp.zeros_like(y))
+
+
+@jax.custom_jvp
+def arctan2(y, x):
+    """The angle of (x, y), with gradient zero at the origin."""
+    return jnp.arctan2(y, x)
+
+
+@arctan2.defjvp
+def _arctan2_jvp(primals, tangents):
+    (y, x), (ty, tx) = primals, tangents
+    # Scaled by the larger magnitude, so that the squares neither overflow nor vanish.
+    scale = lax.stop_gradient(jnp.maximum(jnp.abs(x), jnp.abs(y)))
+    origin = scale == 0
+    scale = jnp.where(origin | ~jnp.isfinite(scale), 1, scale)
+    u, v = x / scale, y / scale
+    square = u * u + v * v
+    tangent = (u * ty - v * tx) / (scale * jnp.where(origin, 1, square))
+    return arctan2(y, x), jnp.where(origin, 0, tangent)
+
+
+def hypotenuse(a, b):
+    """sqrt(a**2 + b**2) without overflow; gradient zero at the origin; an infinite operand wins over NaN."""
+    size_a, size_b = absolute(a), absolute(b)
+    scale = lax.stop_gradient(larger(size_a, size_b))
+    scale = jnp.where(scale > 0, scale, 1)
+    u, v = a / scale, b / scale
+    finite = scale * root(u * u + v * v)
+    infinite_a = jnp.isinf(a)
+    return jnp.where(infinite_a | jnp.isinf(b), jnp.where(infinite_a, size_a, size_b), finite)
