@@ -169,7 +169,7 @@ def detach_consts(closed: Any) -> tuple[Any, list[Any]]:
     return (_pe.convert_constvars_jaxpr(closed.jaxpr) if consts else closed.jaxpr), consts
 
 
-def close(jaxpr: Any) -> Any:
+def as_closed(jaxpr: Any) -> Any:
     """A constant-free jaxpr as a ClosedJaxpr (the same object from jax 0.12 on, which merged the two)."""
     return jaxpr if isinstance(jaxpr, ClosedJaxpr) else ClosedJaxpr(jaxpr, ())
 
@@ -182,7 +182,7 @@ def prune_jaxpr(jaxpr: Any, used_outputs: Sequence[bool], keep_inputs: Sequence[
 
 def unknown_outputs(jaxpr: Any, unknown: Sequence[bool]) -> list[bool]:
     """Which outputs of a constant-free jaxpr depend, by data flow, on the inputs marked `unknown`."""
-    return list(_pe.partial_eval_jaxpr_nounits(close(jaxpr), list(unknown), instantiate=False)[2])
+    return list(_pe.partial_eval_jaxpr_nounits(as_closed(jaxpr), list(unknown), instantiate=False)[2])
 
 
 def jvp_jaxpr(jaxpr: Any, nonzero: Sequence[bool], instantiate: Sequence[bool]) -> tuple[Any, list[Any], list[bool]]:
@@ -191,7 +191,7 @@ def jvp_jaxpr(jaxpr: Any, nonzero: Sequence[bool], instantiate: Sequence[bool]) 
     Inputs are all primals, then the tangents of `nonzero`; outputs all primals, then the tangents that are not zero by
     structure or that `instantiate` asks for.
     """
-    closed, out = _ad.jvp_jaxpr(close(jaxpr), list(nonzero), list(instantiate))
+    closed, out = _ad.jvp_jaxpr(as_closed(jaxpr), list(nonzero), list(instantiate))
     flat, consts = detach_consts(closed)
     return flat, consts, list(out)
 
@@ -243,7 +243,7 @@ def scan_equation(eqn: Any) -> dict[str, Any]:
 def scan_params(jaxpr: Any, consts: Sequence[Any], sizes: Sequence[int], length: int, reverse: bool, unroll: int) -> dict:
     """The parameters of `scan_p` for a constant-free jaxpr over consts, c, x and s; `consts` are bound into it."""
     num_consts, num_carry, num_xs = sizes
-    closed = _close_over(jaxpr, consts) if consts else close(jaxpr)
+    closed = _close_over(jaxpr, consts) if consts else as_closed(jaxpr)
     params = dict(jaxpr=closed, length=length, reverse=reverse, unroll=unroll)
     if JAX_VERSION >= (0, 12):
         from jax._src import flattree as ft  # pyright: ignore
@@ -477,3 +477,56 @@ def with_globals(function, **names):
     )
     copy.__kwdefaults__ = inner.__kwdefaults__
     return _functools.wraps(inner)(copy)
+
+
+# ---- the Quabla dialect (control.py, transforms.py, custom.py) -------------------------------------------------
+
+from pathlib import Path as _Path  # noqa: E402
+
+WHILE_REVERSE = (
+    "reverse-mode differentiation through while_loop is not supported because its trip count is data dependent; use "
+    "forward mode (jvp) or rewrite it as a bounded fori_loop whose body masks finished iterations with where; or pass "
+    'checkpoint="auto" (or a number of carries to keep) to while_loop, which makes it reverse-differentiable'
+)
+
+
+def _forward_only_transpose(cotangent, operand):
+    raise ValueError(WHILE_REVERSE)
+
+
+forward_only_p = Primitive("forward_only")
+"""The identity, refused by reverse mode: what marks the results of a while loop that keeps nothing for it."""
+forward_only_p.def_impl(lambda x: x)
+forward_only_p.def_abstract_eval(lambda aval: aval)
+ad.deflinear2(forward_only_p, _forward_only_transpose)
+batching.defvectorized(forward_only_p)
+mlir.register_lowering(forward_only_p, lambda ctx, x: [x])
+
+
+def first_use_line(jaxpr, const_index: int) -> str:
+    """'file:line (function)' of the user's code that first reads the `const_index`-th constant of an open jaxpr, or ''."""
+    var = jaxpr.constvars[const_index]
+    for eqn in jaxpr.eqns:
+        if any(v is var for v in eqn.invars):
+            return source_line(eqn.source_info)
+    return ""
+
+
+def primitive_names(jaxpr) -> set[str]:
+    """The names of all primitives in a jaxpr, nested ones included."""
+    found: set[str] = set()
+    pending = [jaxpr]
+    while pending:
+        for eqn in open_jaxpr(pending.pop())[0].eqns:
+            found.add(eqn.primitive.name)
+            for value in eqn.params.values():
+                for item in value if isinstance(value, (tuple, list)) else (value,):
+                    if hasattr(item, "eqns") or hasattr(getattr(item, "jaxpr", None), "eqns"):
+                        pending.append(item)
+    return found
+
+
+# The user's line in an error or in a compiled program's metadata is the caller's, not this library's.
+for _entry in _Path(__file__).parents[1].iterdir():
+    if _entry.name not in ("demo", "cli.py", "__main__.py"):
+        hide_frames(str(_entry) + ("/" if _entry.is_dir() else ""))

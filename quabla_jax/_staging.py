@@ -1,0 +1,245 @@
+"""From a Python function and its arguments to a jaxpr, and back: what transforms, control flow and custom rules share.
+
+A function is staged with every array argument as a fresh tracer, as Quabla stages it. While it runs, operations that
+touch no tracer are evaluated at once (`jax.ensure_compile_time_eval`), so Quabla's eager values stay eager inside a
+trace. What the function captured from an enclosing trace ends up among the constants of the jaxpr, and that is how
+the operand rule finds it.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import tree_util
+
+from . import dtypes
+from .errors import TracerError
+from .lowering import jax_api
+
+Tracer = jax.core.Tracer
+
+
+def is_tracer(x: Any) -> bool:
+    """Whether `x` is a symbolic value of a transform that is tracing."""
+    return isinstance(x, Tracer)
+
+
+def is_array(x: Any) -> bool:
+    """Whether `x` is a jax.Array, concrete or traced."""
+    return isinstance(x, jax.Array)
+
+
+def is_floating(x: Any) -> bool:
+    """Whether an array or an abstract value has a real floating dtype."""
+    return jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def shape_text(x: Any) -> str:
+    """A shape as Quabla prints it: [2, 3]."""
+    return str(list(x.shape))
+
+
+def dtype_text(dt: Any) -> str:
+    """A dtype as Quabla's transform errors print it."""
+    return f"quabla.{'bool_' if dt == np.bool_ else np.dtype(dt).name}"
+
+
+def abstract(x: jax.Array) -> jax.ShapeDtypeStruct:
+    """Shape, dtype and weak type of an array."""
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=bool(getattr(x, "weak_type", False)))
+
+
+def copy_value(value: Any, dtype: Any = None) -> jax.Array:
+    """A concrete array of a Python or NumPy value, also while a transform is tracing."""
+    with jax.ensure_compile_time_eval():
+        return jnp.asarray(value, dtype=dtype)
+
+
+def strong(x: jax.Array) -> jax.Array:
+    """`x` without weak type (a loop carry or a branch result has a dtype of its own)."""
+    if not getattr(x, "weak_type", False):
+        return x
+    with jax.ensure_compile_time_eval():
+        return jax.lax.convert_element_type(x, x.dtype)
+
+
+def zeros_of(x: Any) -> jax.Array:
+    """Concrete zeros of the shape and dtype of `x`."""
+    with jax.ensure_compile_time_eval():
+        return jnp.zeros(x.shape, x.dtype)
+
+
+_CONCRETE = "needs a concrete value, but a TraceTensor is symbolic inside a traced function; return it from the function and convert the result, or keep computing with quabla operations"
+
+
+@contextmanager
+def quabla_errors() -> Iterator[None]:
+    """Turns JAX's complaints about a tracer used as a value into `TracerError`, keeping JAX's note of the place."""
+    try:
+        yield
+    except jax.errors.TracerBoolConversionError as error:
+        raise TracerError(
+            "TraceTensor cannot drive Python control flow; use quabla_jax.where for elementwise selection or an explicit "
+            f"control-flow primitive\n{error}"
+        ) from error
+    except jax.errors.TracerIntegerConversionError as error:
+        raise TracerError(f"an integer index {_CONCRETE}\n{error}") from error
+    except jax.errors.TracerArrayConversionError as error:
+        raise TracerError(f"numpy() {_CONCRETE}\n{error}") from error
+    except jax.errors.ConcretizationTypeError as error:
+        raise TracerError(f"float() {_CONCRETE}\n{error}") from error
+    except jax.errors.UnexpectedTracerError as error:
+        raise TracerError(
+            "a TraceTensor of another trace was combined with this trace: it escaped the function that created it "
+            f"(through a global, a container, or an attribute) and is used after its trace ended\n{error}"
+        ) from error
+
+
+class Output:
+    """Marks the place of the `index`-th array output in a staged function's result tree."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int):
+        self.index = index
+
+
+@dataclasses.dataclass(frozen=True)
+class Staged:
+    """A function on flat arrays, traced once.
+
+    Attributes:
+        jaxpr, consts: the open jaxpr and the values of its constants.
+        leaves: the leaves of the result: `Output(k)` for a traced array, else the constant itself.
+        tree: the structure of the result.
+    """
+
+    jaxpr: Any
+    consts: tuple
+    leaves: tuple
+    tree: Any
+
+    def __call__(self, *arrays: Any) -> list:
+        """The array outputs for flat array inputs."""
+        return jax_api.eval_jaxpr(self.jaxpr, self.consts, *arrays)
+
+    @property
+    def out_avals(self) -> list:
+        """The abstract values of the array outputs."""
+        return [v.aval for v in self.jaxpr.outvars]
+
+    @property
+    def captured(self) -> list:
+        """The tracers of enclosing traces that the function closed over."""
+        return [c for c in self.consts if is_tracer(c)]
+
+    def result(self, arrays: Sequence[Any]) -> Any:
+        """The result tree around array outputs."""
+        leaves = [arrays[leaf.index] if isinstance(leaf, Output) else leaf for leaf in self.leaves]
+        return tree_util.tree_unflatten(self.tree, leaves)
+
+
+def stage(fun: Callable[..., Any], avals: Sequence[Any]) -> Staged:
+    """Traces `fun(*arrays)` once on abstract arrays.
+
+    Raises:
+        TracerError: where `fun` uses a tracer as a Python value. Other exceptions of `fun` pass unchanged.
+    """
+    seen: list = []
+
+    def flat(*tracers):
+        with jax.ensure_compile_time_eval():
+            result = fun(*tracers)
+        leaves, tree = tree_util.tree_flatten(result)
+        arrays, marked = [], []
+        for leaf in leaves:
+            if is_tracer(leaf):
+                marked.append(Output(len(arrays)))
+                arrays.append(leaf)
+            else:
+                marked.append(leaf)
+        seen.append((tuple(marked), tree))
+        return arrays
+
+    with quabla_errors():
+        closed = jax.make_jaxpr(flat)(*avals)
+    jaxpr, consts = jax_api.open_jaxpr(closed)
+    leaves, tree = seen[-1]
+    return Staged(jaxpr, tuple(consts), leaves, tree)
+
+
+# ---- arguments of transformed functions -----------------------------------------------------------------
+
+
+def _container_error(leaf: Any) -> TypeError | None:
+    if isinstance(leaf, (collections.OrderedDict, collections.defaultdict)):
+        return TypeError(
+            f"{type(leaf).__name__} is not a pytree container: dict, list, tuple, None, NamedTuple, and classes registered "
+            "with quabla_jax.tree.register are; register other container subclasses explicitly"
+        )
+    if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+        return TypeError(
+            f"dataclass {type(leaf).__name__} is not a pytree node; register it with quabla_jax.tree.register_dataclass"
+        )
+    return None
+
+
+def _is_key(leaf: Any) -> bool:
+    module = sys.modules.get("quabla_jax.random")
+    return module is not None and isinstance(leaf, module.Key)
+
+
+def as_leaf(leaf: Any) -> Any:
+    """An argument leaf as a jax.Array, or unchanged if it is a Python scalar.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    if isinstance(leaf, (jax.Array, bool, int, float)) and not isinstance(leaf, np.generic):
+        return leaf
+    if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind in "fiub":
+        if leaf.dtype.kind in "iu":
+            return copy_value(leaf, dtypes.default_float())
+        return copy_value(leaf)
+    if _is_key(leaf):
+        raise TypeError(
+            "a quabla random key cannot be a traced argument: keys are host values, so sample outside the transformed "
+            "function and pass the arrays, or make the key static with static_argnums/static_argnames (one trace per key)"
+        )
+    raise _container_error(leaf) or TypeError(
+        f"unsupported argument leaf of type {type(leaf).__name__}: transformed functions take pytrees of arrays and "
+        "Python scalars"
+    )
+
+
+def _stops(node: Any) -> bool:
+    return isinstance(node, (collections.OrderedDict, collections.defaultdict))
+
+
+def flatten(tree: Any) -> tuple[list, Any]:
+    """Leaves (arrays and Python scalars) and structure of an argument or result under Quabla's container rules."""
+    leaves, treedef = tree_util.tree_flatten(tree, is_leaf=_stops)
+    return [as_leaf(leaf) for leaf in leaves], treedef
+
+
+def scalar_key(value: Any) -> tuple:
+    """The part of a signature that a Python scalar is: its type and exact value (NaN equals NaN, -0.0 is not 0.0)."""
+    return (type(value), repr(value))
+
+
+def structure_text(treedef: Any) -> str:
+    """A structure with `*` for leaves, as Quabla prints it."""
+    return str(treedef).removeprefix("PyTreeDef(").removesuffix(")") if treedef is not None else "None"
+
+
+def unflatten(treedef: Any, leaves: Sequence[Any]) -> Any:
+    """The tree of `treedef` around `leaves`."""
+    return tree_util.tree_unflatten(treedef, leaves)
