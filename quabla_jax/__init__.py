@@ -10,11 +10,13 @@ __version__ = "0.1.0"
 
 # module -> the public names that it gives to this namespace
 _EXPORTS = {
+    "_newton": "newton",
     "arrays": "arange array asarray astype eye full full_like linspace ones ones_like zeros zeros_like",
     "control": "cond fori_loop scan switch while_loop",
     "custom": "checkpoint custom_jvp custom_vjp remat stop_gradient",
     "dtypes": "ShapeDtype bool_ dtype float32 float64",
     "errors": "QuablaError RetraceLimitError RetraceWarning TracerError UnsupportedOperationError",
+    "linalg": "cholesky solve",
     "loops": "Budget",
     "math": "abs arccos arccosh arcsin arcsinh arctan arctanh atan2 cbrt ceil clip cos cosh equal erf erfc exp exp2 expm1 "
     "floor fmod gelu greater greater_equal hypot isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp "
@@ -26,7 +28,7 @@ _EXPORTS = {
     "squeeze stack swapaxes tile trace transpose tril triu",
     "transforms": "Array Tensor TensorView TraceTensor grad hessian jacobian jit jvp value_and_grad vjp vmap",
 }
-_SUBMODULES = ()
+_SUBMODULES = ("distributed", "linalg", "ode", "optim", "random", "tree")
 
 _OWNER = {name: module for module, names in _EXPORTS.items() for name in names.split()}
 _SHADOWS_BUILTIN = frozenset("abs all any max min round sum".split())
