@@ -16,6 +16,7 @@ _EXPORTS = {
     "custom": "checkpoint custom_jvp custom_vjp remat stop_gradient",
     "dtypes": "ShapeDtype bool_ dtype float32 float64",
     "errors": "QuablaError RetraceLimitError RetraceWarning TracerError UnsupportedOperationError",
+    "io": "load save",
     "linalg": "cholesky solve",
     "loops": "Budget",
     "math": "abs arccos arccosh arcsin arcsinh arctan arctanh atan2 cbrt ceil clip cos cosh equal erf erfc exp exp2 expm1 "
