@@ -1,0 +1,8 @@
+"""PyTorch: JAX functions with loops and branches as TorchScript modules, and graphs built by hand."""
+
+from __future__ import annotations
+
+from .graph_builder import GraphBuilder
+from .overloads import GraphError
+
+__all__ = ["GraphBuilder", "GraphError"]

@@ -1,0 +1,67 @@
+"""Modules from finished graphs: real parameters and buffers at dotted paths, one method a graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from ._torch_api import inline, script_module
+
+if TYPE_CHECKING:
+    from .graph_builder import GraphBuilder
+
+__all__ = ["assemble"]
+
+
+class _Part(torch.nn.Module):
+    """A submodule that only holds parameters, buffers and further parts."""
+
+
+def _place(root: torch.nn.Module, path: str, tensor: torch.Tensor, trainable: bool) -> None:
+    *parents, leaf = path.split(".")
+    for name in parents:
+        if name not in root._modules:
+            root.add_module(name, _Part())
+        root = root.get_submodule(name)
+    if trainable:
+        root.register_parameter(leaf, torch.nn.Parameter(tensor, requires_grad=tensor.is_floating_point() or tensor.is_complex()))
+    else:
+        root.register_buffer(leaf, tensor)
+
+
+def _access(path: str) -> str:
+    text = "self"
+    for name in path.split("."):
+        text = f"getattr({text}, {name!r})"
+    return text
+
+
+def assemble(name: str, methods: dict[str, GraphBuilder]) -> torch.jit.ScriptModule:
+    """A ScriptModule of class `name` with one method a builder; attributes at equal paths are shared."""
+    base = type(name, (torch.nn.Module,), {"__module__": "__main__"})()
+    placed: dict[str, int] = {}
+    for builder in methods.values():
+        for path, (_, tensor, trainable) in builder.attributes.items():
+            if placed.setdefault(path, id(tensor)) != id(tensor):
+                raise ValueError(f"two methods bring different tensors for the attribute {path!r}")
+            if path not in dict(base.named_parameters()) and path not in dict(base.named_buffers()):
+                _place(base, path, tensor, trainable)
+    module = script_module(base)
+    for method, builder in methods.items():
+        _define(module, method, builder)
+    return module
+
+
+def _define(module: torch.jit.ScriptModule, method: str, builder: GraphBuilder) -> None:
+    """Define a method that calls the graph's function, then inline the call: the file holds the graph itself."""
+    body = builder.function()  # noqa: F841  (define() finds it among this frame's locals)
+    arguments = [f"{value.name}: {value.type_text}" for value in builder.inputs]
+    passed = [_access(name) if attribute else name for name, attribute in builder.signature]
+    source = f"def {method}({', '.join(['self', *arguments])}):\n    return body({', '.join(passed)})\n"
+    module.define(source)
+    graph = getattr(module, method).graph
+    inline(graph)
+    for node in list(graph.findAllNodes("prim::Constant", recurse=False)):
+        if node.output().type().kind() == "FunctionType" and not node.output().uses():
+            node.destroy()

@@ -1,0 +1,32 @@
+"""Shared by the torch tests: load a file in this process or in a new one, with torch.jit's deprecation kept quiet."""
+
+import subprocess
+import sys
+import textwrap
+
+import torch
+
+from quabla_jax.torch_bridge._torch_api import quiet
+
+
+def load(path):
+    with quiet():
+        return torch.jit.load(str(path))
+
+
+def write(module, path):
+    with quiet():
+        torch.jit.save(module, str(path))
+
+
+def save_load(module, path):
+    write(module, path)
+    return load(path)
+
+
+def in_new_process(source, *args, python=sys.executable):
+    """Run a script that imports torch alone (never quabla_jax) in a new interpreter; returns what it prints."""
+    code = "import sys, warnings\nwarnings.simplefilter('ignore')\nimport torch\n" + textwrap.dedent(source)
+    done = subprocess.run([python, "-c", code, *map(str, args)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
