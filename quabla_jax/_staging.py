@@ -112,7 +112,7 @@ class Output:
         self.index = index
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Staged:
     """A function on flat arrays, traced once.
 
@@ -224,9 +224,14 @@ def _stops(node: Any) -> bool:
     return isinstance(node, (collections.OrderedDict, collections.defaultdict))
 
 
+def tree_leaves(tree: Any) -> tuple[list, Any]:
+    """Leaves, of any kind, and structure under Quabla's container rules."""
+    return tree_util.tree_flatten(tree, is_leaf=_stops)
+
+
 def flatten(tree: Any) -> tuple[list, Any]:
     """Leaves (arrays and Python scalars) and structure of an argument or result under Quabla's container rules."""
-    leaves, treedef = tree_util.tree_flatten(tree, is_leaf=_stops)
+    leaves, treedef = tree_leaves(tree)
     return [as_leaf(leaf) for leaf in leaves], treedef
 
 
@@ -238,8 +243,3 @@ def scalar_key(value: Any) -> tuple:
 def structure_text(treedef: Any) -> str:
     """A structure with `*` for leaves, as Quabla prints it."""
     return str(treedef).removeprefix("PyTreeDef(").removesuffix(")") if treedef is not None else "None"
-
-
-def unflatten(treedef: Any, leaves: Sequence[Any]) -> Any:
-    """The tree of `treedef` around `leaves`."""
-    return tree_util.tree_unflatten(treedef, leaves)

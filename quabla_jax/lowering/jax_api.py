@@ -530,3 +530,86 @@ def primitive_names(jaxpr) -> set[str]:
 for _entry in _Path(__file__).parents[1].iterdir():
     if _entry.name not in ("demo", "cli.py", "__main__.py"):
         hide_frames(str(_entry) + ("/" if _entry.is_dir() else ""))
+
+
+def jaxpr_as_fun(closed):
+    """A function of flat arguments that evaluates a closed jaxpr."""
+    opened, consts = open_jaxpr(closed)
+    return lambda *args: _core.eval_jaxpr(opened, consts, *args)
+
+
+def custom_vjp_name(jaxpr) -> str:
+    """The name of the first function with a custom_vjp rule that a jaxpr calls, or 'f'."""
+    pending = [jaxpr]
+    while pending:
+        for eqn in open_jaxpr(pending.pop())[0].eqns:
+            for value in eqn.params.values():
+                for item in value if isinstance(value, (tuple, list)) else (value,):
+                    inner = item if hasattr(item, "eqns") else getattr(item, "jaxpr", None)
+                    if not hasattr(inner, "eqns"):
+                        continue
+                    if eqn.primitive.name.startswith("custom_vjp_call"):
+                        name = getattr(getattr(inner, "debug_info", None), "func_name", None)
+                        return name or "f"
+                    pending.append(item)
+    return "f"
+
+
+# ---- while loops (quabla_jax/loops/whiles.py) and guarded branches (quabla_jax/loops/guard.py) ---------------
+
+from jax._src.lax.control_flow.conditionals import cond_p  # noqa: E402
+from jax._src.lax.control_flow.loops import while_p  # noqa: E402
+
+
+def is_var(atom: Any) -> bool:
+    """Whether an equation's input is a variable (not a literal)."""
+    return not isinstance(atom, Literal)
+
+
+def while_equation(eqn: Any) -> tuple[Any, int, Any, int]:
+    """A while equation's (predicate, its number of constants, body, its number of constants); inputs in that order, then carry."""
+    p = eqn.params
+    return p["cond_jaxpr"], p["cond_nconsts"], p["body_jaxpr"], p["body_nconsts"]
+
+
+def inner_jaxprs(eqn: Any) -> list[Any]:
+    """The jaxprs among an equation's parameters."""
+    found = []
+    for value in eqn.params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if hasattr(item, "eqns") or isinstance(item, ClosedJaxpr):
+                found.append(item)
+    return found
+
+
+def contains_while(jaxpr: Any) -> bool:
+    """Whether a jaxpr holds, at any depth, a loop that ends when a condition fails."""
+    for eqn in _inner(jaxpr).eqns:
+        if eqn.primitive is while_p or eqn.params.get("cond") is not None and eqn.primitive in ENGINE_IMPLS:
+            return True
+        body = eqn.params.get("g")
+        if body is not None and eqn.primitive in ENGINE_IMPLS and contains_while(body.jaxpr):
+            return True
+        if any(contains_while(inner) for inner in inner_jaxprs(eqn)):
+            return True
+    return False
+
+
+def eval_with(jaxpr: Any, args: Sequence[Any], handle: Callable) -> list[Any]:
+    """Evaluate a constant-free jaxpr; handle(eqn, inputs) gives an equation's outputs, or None to bind it as it is."""
+    env: dict[Any, Any] = dict(zip(jaxpr.invars, args, strict=True))
+    read = lambda v: env[v] if is_var(v) else v.val
+    for eqn in jaxpr.eqns:
+        inputs = [read(v) for v in eqn.invars]
+        outs = handle(eqn, inputs)
+        env.update(zip(eqn.outvars, rebind(eqn, inputs) if outs is None else outs, strict=True))
+    return [read(v) for v in jaxpr.outvars]
+
+
+def aval_bytes(aval: Any) -> int:
+    """Bytes of an array of this type; a key counts as the words that stand for it."""
+    shape, dtype = physical_aval(aval)
+    size = dtype.itemsize  # pyright: ignore
+    for n in shape:
+        size *= n
+    return size

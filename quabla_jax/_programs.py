@@ -1,0 +1,370 @@
+"""Transform objects, their signatures, and the cache of compiled programs.
+
+Quabla stages a transformed function once a signature and runs the compiled plan after that. The cache belongs to the
+root function (weakly) and the chain of transforms around it, so making `qb.grad(f)` anew finds the old traces. It is
+least-recently-used and bounded; evicting a trace warns, naming both signatures.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import inspect
+import threading
+import types
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import tree_util
+
+from . import dtypes, loops
+from ._staging import abstract, as_leaf, copy_value, is_array, is_floating, is_tracer, scalar_key, structure_text, tree_leaves
+from .errors import RetraceWarning
+from .lowering import jax_api
+
+DEFAULT_MAX_TRACES = 8
+
+
+class Arguments:
+    """Positional arguments taken apart: arrays to trace, Python scalars to keep.
+
+    Arguments:
+        args: the call's positional arguments.
+        to_array: positions whose Python scalars become float64 arrays (differentiated or seeded positions).
+        static: positions passed on as they are, hashed into the signature.
+        stand_in: gives the abstract value that stands for a leaf of another kind (ShapeDtype, another library's array),
+            or None for leaves of the usual kinds.
+
+    Attributes:
+        leaves: all leaves, in order; `owner[k]` is the position of the argument that leaf k belongs to.
+        dynamic: indices of the leaves that are arrays.
+        arrays: those leaves, as they were given.
+    """
+
+    def __init__(
+        self,
+        args: Sequence[Any],
+        to_array: Sequence[int] = (),
+        static: Sequence[int] = (),
+        stand_in: Callable[[Any], Any] | None = None,
+    ):
+        given: dict[int, Any] = {}
+        self.leaves: list[Any] = []
+        self.owner: list[int] = []
+        self.trees: list[Any] = []
+        for position, arg in enumerate(args):
+            if position in static:
+                self.trees.append(_Static(position, arg))
+                continue
+            raw, tree = tree_leaves(arg)
+            leaves = []
+            for leaf in raw:
+                aval = None if stand_in is None else stand_in(leaf)
+                if aval is not None:
+                    given[len(self.leaves) + len(leaves)] = leaf
+                leaf = as_leaf(leaf) if aval is None else aval
+                if position in to_array and not _is_traceable(leaf):
+                    leaf = copy_value(leaf, dtypes.default_float())
+                leaves.append(leaf)
+            self.leaves += leaves
+            self.owner += [position] * len(leaves)
+            self.trees.append(tree)
+        self.dynamic = [k for k, leaf in enumerate(self.leaves) if _is_traceable(leaf)]
+        self.arrays = [given.get(k, self.leaves[k]) for k in self.dynamic]
+
+    @property
+    def avals(self) -> list:
+        """The abstract values of the array leaves."""
+        return [abstract(self.leaves[k]) for k in self.dynamic]
+
+    @property
+    def key(self) -> tuple:
+        """What decides whether two calls share a trace."""
+        parts: list[Any] = []
+        for leaf in self.leaves:
+            if _is_traceable(leaf):
+                parts.append((leaf.shape, leaf.dtype, bool(getattr(leaf, "weak_type", False))))
+            else:
+                parts.append(scalar_key(leaf))
+        return (tuple(self.trees), tuple(parts), _settings())
+
+    def rebuild(self, arrays: Sequence[Any]) -> tuple:
+        """The argument tuple around other arrays."""
+        leaves = list(self.leaves)
+        for k, array in zip(self.dynamic, arrays):
+            leaves[k] = array
+        return tuple(self._assemble(leaves))
+
+    def _assemble(self, leaves: Sequence[Any]) -> list:
+        out, start = [], 0
+        for tree in self.trees:
+            if isinstance(tree, _Static):
+                out.append(tree.value)
+                continue
+            out.append(tree_util.tree_unflatten(tree, leaves[start : start + tree.num_leaves]))
+            start += tree.num_leaves
+        return out
+
+    @property
+    def text(self) -> str:
+        """The signature as RetraceWarning prints it: (float64[2], -0.0)."""
+        remaining = iter(self.leaves)
+        parts = []
+        for tree in self.trees:
+            if isinstance(tree, _Static):
+                parts.append(repr(tree.value))
+            else:
+                pieces = structure_text(tree).split("*")
+                leaves = [_leaf_text(next(remaining)) for _ in range(tree.num_leaves)]
+                parts.append("".join(a + b for a, b in zip(pieces, [*leaves, *[""] * len(pieces)])))
+        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+    def selected(self, positions: Sequence[int]) -> list[int]:
+        """Indices into `arrays` of the floating leaves of the arguments at `positions`."""
+        return [
+            n for n, k in enumerate(self.dynamic) if self.owner[k] in positions and is_floating(self.leaves[k])
+        ]
+
+    def tree_of(self, position: int, values: dict[int, Any]) -> Any:
+        """The tree of one argument with `values[n]` at array n, None at every other leaf."""
+        number = {k: n for n, k in enumerate(self.dynamic)}
+        leaves = [values.get(number.get(k, -1)) for k, owner in enumerate(self.owner) if owner == position]
+        return tree_util.tree_unflatten(self.trees[position], leaves)
+
+
+class _Static:
+    """A static argument's place among the argument structures."""
+
+    __slots__ = ("position", "value")
+
+    def __init__(self, position: int, value: Any):
+        try:
+            hash(value)
+        except TypeError:
+            if not is_array(value) or is_tracer(value):
+                raise TypeError(f"static argument {position} must be hashable, got {type(value).__name__}") from None
+        self.position, self.value = position, value
+
+    def _key(self):
+        if is_array(self.value):
+            return (self.position, id(self.value))
+        return (self.position, type(self.value), self.value)
+
+    def __eq__(self, other):
+        return isinstance(other, _Static) and self._key() == other._key()
+
+    def __hash__(self):
+        return hash(self._key())
+
+
+def _is_traceable(leaf: Any) -> bool:
+    return isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct))
+
+
+def _leaf_text(leaf: Any) -> str:
+    return f"{np.dtype(leaf.dtype).name}[{','.join(map(str, leaf.shape))}]" if _is_traceable(leaf) else repr(leaf)
+
+
+def _settings() -> tuple:
+    """Modes of JAX, and of this library, that a trace depends on."""
+    default = getattr(loops, "current_checkpoint", None)
+    return (
+        dtypes.x64_enabled(),
+        jax.config.jax_default_matmul_precision,  # type: ignore[attr-defined]
+        default() if callable(default) else None,
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Program:
+    """A transformed function, traced for one signature.
+
+    Attributes:
+        apply: array inputs to array outputs; traceable by JAX.
+        finish: the call's result around the outputs.
+        captured: the tracers of enclosing traces that the function closed over.
+    """
+
+    apply: Callable[..., list]
+    finish: Callable[[Sequence[Any]], Any]
+    captured: Sequence[Any] = ()
+
+
+class _Traces(collections.OrderedDict):
+    """One function's compiled programs, least recently used first."""
+
+    def __init__(self):
+        super().__init__()
+        self.lock = threading.Lock()
+
+    def find(self, key: Any) -> Any:
+        with self.lock:
+            entry = self.get(key)
+            if entry is not None:
+                self.move_to_end(key)
+            return entry
+
+    def add(self, key: Any, entry: Any, limit: int) -> Any:
+        """Stores an entry; returns the one that had to go, if any."""
+        with self.lock:
+            evicted = self.popitem(last=False)[1] if len(self) >= limit else None
+            self[key] = entry
+            return evicted
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Entry:
+    program: Program
+    run: Callable[..., list]
+    text: str
+
+
+_BY_ROOT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+class Transform:
+    """A transformed function. Calling it stages, compiles and runs; under another transform it is staged inline.
+
+    Subclasses give `options` (what of their parameters shapes the program) and `__call__`.
+    """
+
+    name = "transform"
+    max_traces = DEFAULT_MAX_TRACES
+    options: tuple = ()
+
+    def __init__(self, fun: Callable[..., Any]):
+        if not callable(fun):
+            raise TypeError(f"expected a callable, got {type(fun).__name__}")
+        self.fun = fun
+        self._own: dict = {}
+        functools.update_wrapper(self, fun, updated=())
+
+    def __repr__(self) -> str:
+        return f"{self.name}({function_name(self.fun)})"
+
+    @property
+    def root(self) -> Callable[..., Any]:
+        """The innermost function of the chain of transforms."""
+        return self.fun.root if isinstance(self.fun, Transform) else self.fun
+
+    @property
+    def chain(self) -> tuple:
+        """The transforms around the root, outermost first."""
+        own = ((self.name, self.options),)
+        return own + self.fun.chain if isinstance(self.fun, Transform) else own
+
+    def _traces(self) -> _Traces:
+        root = self.root
+        store = self._own
+        if not isinstance(root, types.MethodType):
+            try:
+                store = _BY_ROOT.setdefault(root, {})
+            except TypeError:  # not hashable or not weakly referable: the traces live as long as this object
+                store = self._own
+        return store.setdefault(self.chain, _Traces())
+
+    def execute(self, arguments: Arguments, build: Callable[[], Program], compile: Callable | None = None, extra: tuple = ()):
+        """Runs the program of `arguments`, from the cache or newly built.
+
+        With a tracer among the arguments, or captured by the function, the program is staged into the enclosing trace.
+        `compile` makes the callable that runs a program (default: jax.jit of its `apply`).
+        """
+        arrays = arguments.arrays
+        if any(map(is_tracer, arrays)):
+            program = build()
+            return program.finish(program.apply(*arrays))
+        traces = self._traces()
+        key = (arguments.key, extra)
+        entry = traces.find(key)
+        if entry is None:
+            program = build()
+            if any(map(is_tracer, program.captured)):
+                return program.finish(program.apply(*arrays))
+            run = (compile or _compile)(program)
+            entry = _Entry(program, run, arguments.text)
+            evicted = traces.add(key, entry, self.max_traces)
+            if evicted is not None:
+                self._warn(evicted.text, entry.text)
+        if jax_api.no_trace_active():
+            outputs = entry.run(*arrays)
+        else:
+            with jax.ensure_compile_time_eval():
+                outputs = entry.run(*arrays)
+        return entry.program.finish(outputs)
+
+    def _warn(self, old: str, new: str) -> None:
+        warnings.warn(
+            f"{self!r} exceeded max_traces={self.max_traces} and evicted its least recently used trace:\n  {old}\n"
+            f"new signature:\n  {new}\nEach new signature is traced and compiled again. Python scalar arguments are static "
+            "and part of the signature: pass quabla_jax.array(value, dtype=...) to vary one without retracing, or raise "
+            "max_traces with quabla_jax.jit",
+            RetraceWarning,
+            stacklevel=4,
+        )
+
+
+def _compile(program: Program) -> Callable[..., list]:
+    return jax.jit(program.apply)
+
+
+def no_keywords(transform: Transform, keywords: dict) -> None:
+    """Transforms take positional arguments only."""
+    if keywords:
+        name = next(iter(keywords))
+        raise TypeError(f"{transform!r} got an unexpected keyword argument {name!r}; transforms take positional arguments")
+
+
+def function_name(fun: Any) -> str:
+    """How errors and repr call a function."""
+    if isinstance(fun, Transform):
+        return repr(fun)
+    return getattr(fun, "__name__", None) or type(fun).__name__
+
+
+def parameter_names(fun: Any, count: int) -> list[str]:
+    """Names of the first `count` positional parameters, arg0, arg1, ... where they are unknown."""
+    names: list[str] = []
+    try:
+        for parameter in inspect.signature(fun).parameters.values():
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                names.append(parameter.name)
+    except (TypeError, ValueError):
+        pass
+    return (names + [f"arg{k}" for k in range(len(names), count)])[:count]
+
+
+def normalize_argnums(argnums: Any, count: int) -> tuple[tuple[int, ...], bool]:
+    """(positions, whether one tree rather than a tuple of trees is asked for) of an `argnums` argument."""
+    single = isinstance(argnums, int) and not isinstance(argnums, bool)
+    if isinstance(argnums, bool) or not (single or isinstance(argnums, (tuple, list))):
+        raise TypeError(f"argnums must be an int or a tuple of ints, got {argnums!r}")
+    entries = (argnums,) if single else tuple(argnums)
+    if any(isinstance(n, bool) or not isinstance(n, int) for n in entries):
+        raise TypeError(f"argnums must be an int or a tuple of ints, got {argnums!r}")
+    positions = []
+    for n in entries:
+        if not -count <= n < count:
+            raise ValueError(f"argnums={argnums} is out of range for a call with {count} positional arguments")
+        positions.append(n % count)
+    if len(set(positions)) != len(positions):
+        raise ValueError(f"argnums={argnums} contains a duplicate position")
+    return tuple(positions), single
+
+
+def decorator(make: Callable[..., Any], fun: Any, **options: Any) -> Any:
+    """`make(fun, **options)`, or the decorator that does so where `fun` is not given."""
+    return make(fun, **options) if fun is not None else functools.partial(make, **options)
+
+
+def split(staged_arrays: Sequence[Any], chosen: Sequence[int], values: Sequence[Any]) -> list:
+    """A copy of `staged_arrays` with `values` at the indices `chosen`."""
+    merged = list(staged_arrays)
+    for n, value in zip(chosen, values):
+        merged[n] = value
+    return merged
+
