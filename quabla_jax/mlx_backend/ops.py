@@ -1,0 +1,52 @@
+"""core op -> mlx.core, and what MLX cannot run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from ..lowering.program import Op
+from . import convert, ops_elementwise, ops_float, ops_linalg, ops_matmul, ops_reduce, ops_shape
+from .target import Context, OpRow, OpTable, Target
+
+__all__ = ["OPS", "run_op", "supports"]
+
+
+def _merged(*tables: OpTable) -> dict[str, OpRow]:
+    out: dict[str, OpRow] = {}
+    for table in tables:
+        twice = out.keys() & table.keys()
+        if twice:
+            raise ValueError(f"core ops {sorted(twice)} have two MLX rows")
+        out.update(table)
+    return out
+
+
+OPS = _merged(
+    ops_elementwise.TABLE,
+    ops_float.TABLE,
+    ops_shape.TABLE,
+    ops_reduce.TABLE,
+    ops_matmul.TABLE,
+    ops_linalg.TABLE,
+)
+
+
+def supports(node: Op, target: Target) -> str | None:
+    """None, or why this op cannot run on the device."""
+    row = OPS.get(node.name)
+    if row is None:
+        return f"MLX has no counterpart of {node.name}"
+    for value in (*node.inputs, *node.outputs):
+        if np.dtype(value.dtype) not in convert.MX_DTYPES:
+            return f"MLX has no dtype {value.dtype}"
+    return None if row.refuse is None else row.refuse(node, target)
+
+
+def run_op(context: Context, node: Op, inputs: list[mx.array]) -> tuple[mx.array, ...]:
+    """The node's outputs. Lazy, like all of MLX."""
+    context.node = node
+    out: Any = OPS[node.name].run(context, *inputs, **node.params)
+    return out if isinstance(out, tuple) else (out,)
