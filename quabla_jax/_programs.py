@@ -23,7 +23,17 @@ import numpy as np
 from jax import tree_util
 
 from . import dtypes, loops
-from ._staging import abstract, as_leaf, copy_value, is_array, is_floating, is_tracer, scalar_key, structure_text, tree_leaves
+from ._staging import (
+    abstract,
+    as_leaf,
+    copy_value,
+    is_array,
+    is_floating,
+    is_tracer,
+    scalar_key,
+    structure_text,
+    tree_leaves,
+)
 from .errors import RetraceWarning
 from .lowering import jax_api
 
