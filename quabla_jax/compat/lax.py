@@ -69,7 +69,9 @@ def _stands_in_for(call: _Call, note: str, checkpoint: Any = _UNSET):
             signature = signature.replace(parameters=[*signature.parameters.values(), keyword])
         function = _jax_api.api_boundary(function)
         function.__signature__ = signature
-        function.__doc__ = f"{note}\n\nWhat follows is jax.lax's own documentation.\n\n{inspect.getdoc(call.function)}"
+        function.__doc__ = (
+            f"{note}\n\nWhat follows is jax.lax's own documentation.\n\n{inspect.getdoc(call.function)}"
+        )
         return function
 
     return decorate
@@ -80,12 +82,16 @@ def _plan(checkpoint) -> dict[str, Any]:
     return {} if checkpoint is _UNSET else {"checkpoint": checkpoint}
 
 
-@_stands_in_for(_COND, "jax.lax.cond through the engine: same branches, same derivatives, same guard under vmap.")
+@_stands_in_for(
+    _COND, "jax.lax.cond through the engine: same branches, same derivatives, same guard under vmap."
+)
 def cond(*args, **kwargs):
     arguments = _COND.bind(args, kwargs)
     if arguments is None:
         return _jax.cond(*args, **kwargs)
-    pred, true_fun, false_fun, operands = (arguments[n] for n in ("pred", "true_fun", "false_fun", "operands"))
+    pred, true_fun, false_fun, operands = (
+        arguments[n] for n in ("pred", "true_fun", "false_fun", "operands")
+    )
     keyword_operand = arguments["operand"] is not _COND.signature.parameters["operand"].default
     if keyword_operand and not operands:
         operands = (arguments["operand"],)
@@ -101,7 +107,9 @@ def cond(*args, **kwargs):
     return _loops.cond(pred, true_fun, false_fun, *operands)
 
 
-@_stands_in_for(_SWITCH, "jax.lax.switch through the engine: index clamped, differentiable, guarded under vmap.")
+@_stands_in_for(
+    _SWITCH, "jax.lax.switch through the engine: index clamped, differentiable, guarded under vmap."
+)
 def switch(*args, **kwargs):
     arguments = _SWITCH.bind(args, kwargs)
     if arguments is None:

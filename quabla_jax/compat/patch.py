@@ -65,7 +65,7 @@ def active() -> Settings | None:
     return _SETTINGS.value
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _keeps_jax(module: str) -> bool:
     return any(module == p or module.startswith(p + ".") for p in (*_JAX_LIBRARY, _OWN_PACKAGE))
 
@@ -120,7 +120,7 @@ class _Cells:
             cell.cell_contents = contents[name]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _cells() -> _Cells:
     return _Cells()
 
