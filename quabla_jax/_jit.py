@@ -41,8 +41,8 @@ def _resolve_device(device: Any) -> Any:
     return found[number]
 
 
-def _on_device(program: Program, device: Any) -> Callable[..., list]:
-    compiled = jax.jit(program.apply)
+def _on_device(fun: Callable[..., Any], device: Any) -> Callable[..., Any]:
+    compiled = jax.jit(fun)
 
     def run(*arrays):
         with jax.default_device(device):
@@ -51,10 +51,10 @@ def _on_device(program: Program, device: Any) -> Callable[..., list]:
     return run
 
 
-def _on_mlx(program: Program) -> Callable[..., list]:
+def _on_mlx(fun: Callable[..., Any]) -> Callable[..., Any]:
     from . import mlx_backend  # loaded late: mlx is optional
 
-    return mlx_backend.jit(program.apply)  # pyright: ignore[reportAttributeAccessIssue]
+    return mlx_backend.jit(fun)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _mlx_stand_in(leaf: Any) -> Any:
@@ -204,7 +204,7 @@ class Jit(Transform):
         if on_mlx:
             compile = _on_mlx
         elif self.target is not None:
-            compile = lambda program: _on_device(program, self.target)
+            compile = lambda fun: _on_device(fun, self.target)
         return self.execute(arguments, lambda: self._program(arguments, static), compile, extra)
 
     def _stage(self, arguments: Arguments, static: dict) -> Staged:

@@ -26,6 +26,7 @@ from . import dtypes, loops
 from ._staging import (
     abstract,
     as_leaf,
+    collecting_checks,
     copy_value,
     is_array,
     is_floating,
@@ -252,7 +253,7 @@ class Transform:
             raise TypeError(f"expected a callable, got {type(fun).__name__}")
         self.fun = fun
         self._own: dict = {}
-        functools.update_wrapper(self, fun, updated=())
+        functools.update_wrapper(self, fun, updated=())  # pyright: ignore[reportArgumentType]
 
     def __repr__(self) -> str:
         return f"{self.name}({function_name(self.fun)})"
@@ -282,7 +283,7 @@ class Transform:
         """Runs the program of `arguments`, from the cache or newly built.
 
         With a tracer among the arguments, or captured by the function, the program is staged into the enclosing trace.
-        `compile` makes the callable that runs a program (default: jax.jit of its `apply`).
+        `compile` makes the callable that runs a traceable function of arrays (default: jax.jit).
         """
         arrays = arguments.arrays
         if any(map(is_tracer, arrays)):
@@ -295,8 +296,7 @@ class Transform:
             program = build()
             if any(map(is_tracer, program.captured)):
                 return program.finish(program.apply(*arrays))
-            run = (compile or _compile)(program)
-            entry = _Entry(program, run, arguments.text)
+            entry = _Entry(program, checked(program.apply, compile or jax.jit), arguments.text)
             evicted = traces.add(key, entry, self.max_traces)
             if evicted is not None:
                 self._warn(evicted.text, entry.text)
@@ -318,8 +318,26 @@ class Transform:
         )
 
 
-def _compile(program: Program) -> Callable[..., list]:
-    return jax.jit(program.apply)
+def checked(apply: Callable[..., list], compile: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[..., list]:
+    """`apply`, compiled, raising what its runtime checks find when it has run."""
+    errors: list[Callable[[], Exception]] = []
+
+    def with_flags(*arrays):
+        with collecting_checks() as flags:
+            outputs = apply(*arrays)
+        errors[:] = [error for _, error in flags]
+        return outputs, [flag for flag, _ in flags]
+
+    run = compile(with_flags)
+
+    def call(*arrays):
+        outputs, flags = run(*arrays)
+        for flag, error in zip(flags, errors):
+            if bool(flag):
+                raise error()
+        return outputs
+
+    return call
 
 
 def no_keywords(transform: Transform, keywords: dict) -> None:
@@ -350,10 +368,10 @@ def parameter_names(fun: Any, count: int) -> list[str]:
 
 def normalize_argnums(argnums: Any, count: int) -> tuple[tuple[int, ...], bool]:
     """(positions, whether one tree rather than a tuple of trees is asked for) of an `argnums` argument."""
-    single = isinstance(argnums, int) and not isinstance(argnums, bool)
-    if isinstance(argnums, bool) or not (single or isinstance(argnums, (tuple, list))):
+    single = isinstance(argnums, int)
+    if not isinstance(argnums, (int, tuple, list)):
         raise TypeError(f"argnums must be an int or a tuple of ints, got {argnums!r}")
-    entries = (argnums,) if single else tuple(argnums)
+    entries: tuple = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     if any(isinstance(n, bool) or not isinstance(n, int) for n in entries):
         raise TypeError(f"argnums must be an int or a tuple of ints, got {argnums!r}")
     positions = []

@@ -11,9 +11,10 @@ from __future__ import annotations
 import collections
 import dataclasses
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ from . import dtypes
 from .errors import TracerError
 from .lowering import jax_api
 
-Tracer = jax.core.Tracer
+Tracer = jax_api.Tracer
 
 
 def is_tracer(x: Any) -> bool:
@@ -32,7 +33,7 @@ def is_tracer(x: Any) -> bool:
     return isinstance(x, Tracer)
 
 
-def is_array(x: Any) -> bool:
+def is_array(x: Any) -> TypeGuard[jax.Array]:
     """Whether `x` is a jax.Array, concrete or traced."""
     return isinstance(x, jax.Array)
 
@@ -103,6 +104,48 @@ def quabla_errors() -> Iterator[None]:
         ) from error
 
 
+# ---- checks that only the running program can decide ------------------------------------------------------
+
+
+class _Frame:
+    """The checks reported while one function is traced."""
+
+    def __init__(self, trace: Any):
+        self.trace = trace
+        self.flags: list[tuple[Any, Callable[[], Exception]]] = []
+
+
+_frames = threading.local()
+
+
+@contextmanager
+def collecting_checks() -> Iterator[list]:
+    """The (flag, error) pairs that `runtime_check` reports for the trace that is current now."""
+    stack = _frames.__dict__.setdefault("stack", [])
+    frame = _Frame(jax_api.current_trace())
+    stack.append(frame)
+    try:
+        yield frame.flags
+    finally:
+        stack.pop()
+
+
+def runtime_check(bad: Any, error: Callable[[], Exception]) -> None:
+    """Raises `error()` where the scalar bool `bad` holds: now if it is known, else when the program has run.
+
+    A flag travels out as one more output of the program that `jit`, `grad` and the other transforms compile. Inside a
+    loop body or branch, under vmap with a mapped flag, and under plain jax.jit it cannot, and the check is dropped;
+    callers must give a result that shows the fault as well (NaN).
+    """
+    if not is_tracer(bad):
+        if bool(bad):
+            raise error()
+        return
+    stack = getattr(_frames, "stack", None)
+    if stack and jax_api.trace_of(bad) is stack[-1].trace:
+        stack[-1].flags.append((bad, error))
+
+
 class Output:
     """Marks the place of the `index`-th array output in a staged function's result tree."""
 
@@ -120,21 +163,28 @@ class Staged:
         jaxpr, consts: the open jaxpr and the values of its constants.
         leaves: the leaves of the result: `Output(k)` for a traced array, else the constant itself.
         tree: the structure of the result.
+        checks: the errors of the runtime checks, whose flags are the last outputs of the jaxpr.
     """
 
     jaxpr: Any
     consts: tuple
     leaves: tuple
     tree: Any
+    checks: tuple = ()
 
     def __call__(self, *arrays: Any) -> list:
-        """The array outputs for flat array inputs."""
-        return jax_api.eval_jaxpr(self.jaxpr, self.consts, *arrays)
+        """The array outputs for flat array inputs; runtime checks are reported to the enclosing trace."""
+        outputs = jax_api.eval_jaxpr(self.jaxpr, self.consts, *arrays)
+        count = len(outputs) - len(self.checks)
+        for flag, error in zip(outputs[count:], self.checks):
+            runtime_check(flag, error)
+        return outputs[:count]
 
     @property
     def out_avals(self) -> list:
         """The abstract values of the array outputs."""
-        return [v.aval for v in self.jaxpr.outvars]
+        outvars = self.jaxpr.outvars
+        return [v.aval for v in outvars[: len(outvars) - len(self.checks)]]
 
     @property
     def captured(self) -> list:
@@ -156,7 +206,7 @@ def stage(fun: Callable[..., Any], avals: Sequence[Any]) -> Staged:
     seen: list = []
 
     def flat(*tracers):
-        with jax.ensure_compile_time_eval():
+        with jax.ensure_compile_time_eval(), collecting_checks() as flags:
             result = fun(*tracers)
         leaves, tree = tree_util.tree_flatten(result)
         arrays, marked = [], []
@@ -166,14 +216,13 @@ def stage(fun: Callable[..., Any], avals: Sequence[Any]) -> Staged:
                 arrays.append(leaf)
             else:
                 marked.append(leaf)
-        seen.append((tuple(marked), tree))
-        return arrays
+        seen.append((tuple(marked), tree, tuple(error for _, error in flags)))
+        return [*arrays, *(flag for flag, _ in flags)]
 
     with quabla_errors():
         closed = jax.make_jaxpr(flat)(*avals)
     jaxpr, consts = jax_api.open_jaxpr(closed)
-    leaves, tree = seen[-1]
-    return Staged(jaxpr, tuple(consts), leaves, tree)
+    return Staged(jaxpr, tuple(consts), *seen[-1])
 
 
 # ---- arguments of transformed functions -----------------------------------------------------------------

@@ -18,7 +18,17 @@ from jax import lax
 
 from . import loops
 from ._regions import DetachedPredicateError, check_region, closure_message, ignores_arguments, region
-from ._staging import abstract, is_array, is_floating, is_tracer, quabla_errors, shape_text, stage, strong
+from ._staging import (
+    abstract,
+    is_array,
+    is_floating,
+    is_tracer,
+    quabla_errors,
+    runtime_check,
+    shape_text,
+    stage,
+    strong,
+)
 from ._switch import switch
 from .arrays import asarray
 from .dtypes import short
@@ -162,7 +172,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
     Differentiation: both modes, any order; only the taken branch is differentiated. Under vmap with a mapped predicate
     both branches run and the one not taken can put no NaN or inf into values, tangents or cotangents.
-    A traced float predicate that is NaN or infinite makes the result NaN (Quabla raises when the program runs).
+    A traced float predicate that is NaN or infinite makes the result NaN, and the program that qb.jit, qb.grad or
+    another transform compiled raises when it has run, unless the predicate is mapped or inside another region.
     Cost: one branch; both under vmap with a mapped predicate.
     """
     if not is_tracer(pred):
@@ -187,7 +198,9 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     taken = pred if pred.dtype == np.bool_ else pred != 0
     out = loops.cond(taken, _one(on_true), _one(on_false), *inputs)
     if is_floating(pred):
-        out = jnp.where(jnp.isfinite(pred), out, jnp.asarray(jnp.nan, out.dtype))
+        finite = jnp.isfinite(pred)
+        out = lax.select(lax.broadcast(finite, out.shape), out, lax.full_like(out, jnp.nan))
+        runtime_check(jnp.logical_not(finite), lambda: ValueError("conditional predicate must be finite"))
     return out
 
 

@@ -66,7 +66,7 @@ class _Custom:
         self.fun = fun
         self.nondiff_argnums = tuple(nondiff_argnums)
         self._inside = threading.local()
-        functools.update_wrapper(self, fun, updated=())
+        functools.update_wrapper(self, fun, updated=())  # pyright: ignore[reportArgumentType]
 
     def __repr__(self) -> str:
         return f"{self.kind}({function_name(self.fun)})"
@@ -314,13 +314,18 @@ class custom_jvp(_Custom):
         return staged.result(call(*arguments.arrays))
 
     def _rule(self, staged: Staged, arguments: Arguments, args: Sequence[Any], nondiff: Sequence[int]):
+        floating = [k for k, aval in enumerate(arguments.avals) if is_floating(aval)]
+
         def rule(primals, tangents):
+            seeds = [tangents[k] for k in floating]
             traced = stage(
-                lambda *xs: self._run_rule(xs[: len(primals)], xs[len(primals) :], staged, arguments, args, nondiff),
-                [*arguments.avals, *(jax.ShapeDtypeStruct(t.shape, t.dtype) for t in tangents)],
+                lambda *xs: self._run_rule(
+                    xs[: len(primals)], dict(zip(floating, xs[len(primals) :])), staged, arguments, args, nondiff
+                ),
+                [*arguments.avals, *(jax.ShapeDtypeStruct(t.shape, t.dtype) for t in seeds)],
             )
             _refuse_captured(traced, f"the JVP rule of {self!r}")
-            return staged(*primals), traced.result(traced(*primals, *tangents))
+            return staged(*primals), traced.result(traced(*primals, *seeds))
 
         return rule
 
@@ -353,9 +358,9 @@ class custom_jvp(_Custom):
         return [found[k] for k in range(len(staged.out_avals))]
 
 
-def _tangent_trees(arguments: Arguments, tangents: Sequence[Any]) -> list:
-    """The tangents in the arguments' structures; constants get a zero of their own kind."""
-    by_leaf = dict(zip(arguments.dynamic, tangents))
+def _tangent_trees(arguments: Arguments, tangents: dict[int, Any]) -> list:
+    """The tangents, given by array, in the arguments' structures; masks and constants get a zero."""
+    by_leaf = {k: tangents[n] for n, k in enumerate(arguments.dynamic) if n in tangents}
     out, start = [], 0
     for tree in arguments.trees:
         span = range(start, start + tree.num_leaves)

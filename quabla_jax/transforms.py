@@ -175,9 +175,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple:
     transform = _Direct(fun, "vjp", (bool(has_aux),))
     positions = tuple(range(len(primals)))
     arguments = Arguments(primals, to_array=positions)
-    return transform.execute(
-        arguments, lambda: _build_vjp(fun, arguments, positions, has_aux), compile=lambda program: jax.jit(program.apply)
-    )
+    return transform.execute(arguments, lambda: _build_vjp(fun, arguments, positions, has_aux))
 
 
 def _build_vjp(fun: Callable[..., Any], arguments: Arguments, positions: Sequence[int], has_aux: bool) -> Program:

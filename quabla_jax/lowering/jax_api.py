@@ -613,3 +613,31 @@ def aval_bytes(aval: Any) -> int:
     for n in shape:
         size *= n
     return size
+
+
+Tracer = _core.Tracer
+
+
+def current_trace():
+    """The trace that operations run under at this moment."""
+    return _core.trace_ctx.trace
+
+
+def trace_of(tracer):
+    """The trace that a tracer belongs to."""
+    return tracer._trace
+
+
+def residual_avals(jaxpr: Any, unknown: Sequence[bool], invariant: Sequence[bool]) -> list[Any]:
+    """What the unknown part of a constant-free jaxpr needs of its known part, one step's worth of a scan's residuals.
+
+    Values that only depend on the inputs marked `invariant`, and inputs passed on unchanged that are not carries
+    (`invariant` or last), are not counted: a scan stores them once or not at all.
+    """
+    known, _, _, res, _ = _pe.partial_eval_jaxpr_nounits_fwd(
+        as_closed(jaxpr), list(unknown), instantiate=False, fwd=list(invariant)
+    )
+    flat, consts = detach_consts(known)
+    varies = [False] * len(consts) + [not i for i, u in zip(invariant, unknown, strict=True) if not u]
+    out = unknown_outputs(flat, varies)
+    return [a for a, v in zip(res, out[len(out) - len(res) :], strict=True) if v]
