@@ -1,0 +1,278 @@
+"""Functions on MLX: signatures, traces, and programs that hold their kernels."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import mlx.core as mx
+import numpy as np
+
+from .. import lowering
+from ..lowering.program import Op, Program
+from . import convert
+from .kernels import Emitter
+from .ops import supports
+from .runtime import Plan
+from .target import Target
+
+__all__ = ["MlxProgram", "jit", "lower", "target_of"]
+
+CONFIGURATION = (
+    "jax_enable_x64", "jax_default_prng_impl", "jax_threefry_partitionable", "jax_numpy_dtype_promotion",
+    "jax_numpy_rank_promotion", "jax_default_matmul_precision",
+)  # fmt: skip
+"""JAX settings that change what a function traces to."""
+
+_warned = threading.Event()
+
+
+def target_of(device: str) -> Target:
+    """The MLX device that a name picks: "mlx" (MLX's own default), "mlx:cpu", "mlx:gpu"."""
+    if device == "mlx":
+        return Target(mx.default_device())
+    kinds = {"mlx:cpu": mx.cpu, "mlx:gpu": mx.gpu}
+    if device not in kinds:
+        raise ValueError(f'device must be "mlx", "mlx:cpu" or "mlx:gpu", got {device!r}')
+    if device == "mlx:gpu" and not mx.is_available(mx.gpu):
+        raise ValueError('device "mlx:gpu": this MLX has no GPU; use "mlx" or "mlx:cpu"')
+    return Target(mx.Device(kinds[device], 0), device)
+
+
+class _Refusals:
+    """What lowering asks about a target: its name, and why an op cannot run there."""
+
+    def __init__(self, target: Target):
+        self.device = target
+        self.target = "mlx"
+
+    def supports(self, node: Op) -> str | None:
+        return supports(node, self.device)
+
+
+def _is_key(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and not isinstance(leaf, mx.array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _abstract(leaf: Any) -> Any:
+    """What stands for a leaf when a function is traced."""
+    if isinstance(leaf, mx.array):
+        return jax.ShapeDtypeStruct(tuple(leaf.shape), convert.np_dtype(leaf.dtype))
+    return leaf
+
+
+def _signature(leaf: Any) -> Any:
+    if isinstance(leaf, mx.array):
+        return (tuple(leaf.shape), convert.np_dtype(leaf.dtype), False)
+    if isinstance(leaf, (bool, int, float, complex)):
+        return type(leaf)
+    if not hasattr(leaf, "dtype"):
+        raise TypeError(
+            f"an argument of a function on MLX must be a jax, NumPy or mx array or a number, got {type(leaf).__name__}; "
+            "pass it by static_argnums or close over it"
+        )
+    return (tuple(leaf.shape), leaf.dtype, getattr(leaf, "weak_type", False))
+
+
+class MlxProgram:
+    """A function lowered to MLX for one signature of arguments.
+
+    Call `.compile()` for a callable, `.as_text()` for the program as lines. Holds its constants and kernels itself:
+    when it is dropped, they are.
+    """
+
+    def __init__(self, program: Program, target: Target, key_outputs: Sequence[Any]):
+        self.program = program
+        self.target = target
+        self._key_outputs = list(key_outputs)
+        self._plan: Plan | None = None
+        self._lock = threading.Lock()
+        if not target.double and any(v.dtype == np.float64 for n in lowering.walk(program) for v in n.outputs):
+            _warn_double()
+
+    def as_text(self) -> str:
+        """The lowered program, one core op a line, with the user's source lines."""
+        return lowering.as_text(self.program)
+
+    @property
+    def plan(self) -> Plan:
+        """The program cut into kernels, loops and branches; made at first use."""
+        if self._plan is None:
+            with self._lock:
+                if self._plan is None:
+                    self._plan = Plan(self.program, Emitter(self.target))
+        return self._plan
+
+    def compile(self) -> Callable[..., Any]:
+        """A callable that takes arguments of the same structure, shapes and dtypes as those lowered for.
+
+        Gives mx arrays where any argument is one, else jax arrays.
+        """
+        self.plan  # noqa: B018
+
+        def run(*args: Any) -> Any:
+            leaves, tree = jax.tree.flatten(args)
+            if tree != self.program.in_tree:
+                raise TypeError(f"this program takes arguments of the structure {self.program.in_tree}, got {tree}")
+            return self.call(leaves)
+
+        return run
+
+    def call(self, leaves: Sequence[Any]) -> Any:
+        """Run on the flat leaves of the arguments; the result in the function's own structure."""
+        program = self.program
+        inputs = []
+        native = False
+        for leaf, value in zip(leaves, program.inputs, strict=True):
+            native = native or isinstance(leaf, mx.array)
+            if _is_key(leaf):
+                leaf = jax.random.key_data(leaf)
+            if isinstance(leaf, mx.array) or hasattr(leaf, "dtype"):
+                if tuple(leaf.shape) != value.shape:
+                    raise TypeError(f"this program was lowered for shape {value.shape}, got {tuple(leaf.shape)}")
+            inputs.append(convert.to_mx(leaf, value.dtype, self.target.double))
+        if self.target.device == mx.default_device():
+            outputs = self.plan.run(inputs)
+        else:
+            with mx.stream(self.target.device):
+                outputs = self.plan.run(inputs)
+        del inputs
+        # Lazy arrays belong to the thread that made them: evaluation is started before they are handed out.
+        mx.async_eval(outputs) if native else mx.eval(outputs)
+        results: list[Any] = outputs
+        if not native:
+            results = [self._to_jax(o, v.dtype, impl) for o, v, impl in zip(outputs, program.outputs, self._key_outputs)]
+        return jax.tree.unflatten(program.out_tree, results)
+
+    def _to_jax(self, array: mx.array, dtype: np.dtype, impl: Any) -> jax.Array:
+        out = convert.from_mx(array, dtype)
+        return out if impl is None else jax.random.wrap_key_data(out, impl=impl)
+
+
+def _warn_double() -> None:
+    if not _warned.is_set():
+        _warned.set()
+        warnings.warn("MLX's GPU has no float64: float64 values are computed in float32 there", UserWarning, stacklevel=4)
+
+
+def _lower(fun: Callable[..., Any], args: Sequence[Any], target: Target, static_argnums: Sequence[int] = ()) -> MlxProgram:
+    impls: list[Any] = []
+
+    @functools.wraps(fun, updated=())
+    def noting_keys(*inner: Any) -> Any:
+        out = fun(*inner)
+        impls[:] = [jax.random.key_impl(leaf) if _is_key(leaf) else None for leaf in jax.tree.leaves(out)]
+        return out
+
+    static = {i % len(args) for i in static_argnums} if args else set()
+    abstract = [a if i in static else jax.tree.map(_abstract, a) for i, a in enumerate(args)]
+    builder = _Refusals(target)
+    program = lowering.lower(noting_keys, *abstract, static_argnums=tuple(static), builder=builder)
+    lowering.check(program, builder)
+    return MlxProgram(program, target, impls)
+
+
+def lower(fun: Callable[..., Any], *args: Any, device: str = "mlx") -> MlxProgram:
+    """Lower `fun` for arguments like `args` to MLX.
+
+    Args:
+        fun: any function that JAX can trace; gradients, batching and control flow in it are taken by JAX first.
+        args: pytrees of jax, NumPy or mx arrays, numbers or jax.ShapeDtypeStruct.
+        device: "mlx" (MLX's default device), "mlx:cpu" or "mlx:gpu".
+
+    Raises:
+        UnsupportedOperationError: something in `fun` cannot run on MLX; names the primitive and the source line.
+    """
+    return _lower(fun, args, target_of(device))
+
+
+class _Jit:
+    """A function that runs on MLX, one program a signature."""
+
+    def __init__(self, fun: Callable[..., Any], static_argnums: Sequence[int], static_argnames: Sequence[str], device: str):
+        functools.update_wrapper(self, fun)
+        self._fun = fun
+        self._static = static_argnums
+        self._static_names = frozenset(static_argnames)
+        self._device = device
+        target_of(device)
+        self._programs: dict[Any, MlxProgram] = {}
+        self._lock = threading.RLock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        program, leaves = self._program(args, kwargs)
+        return program.call(leaves)
+
+    def lower(self, *args: Any, **kwargs: Any) -> MlxProgram:
+        """The program for arguments like these."""
+        return self._program(args, kwargs)[0]
+
+    def clear_cache(self) -> None:
+        """Drop every program, with its constants and kernels."""
+        with self._lock:
+            self._programs.clear()
+
+    def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[MlxProgram, list[Any]]:
+        target = target_of(self._device)
+        static = {i % len(args) for i in self._static if -len(args) <= i < len(args)}
+        names = self._static_names & kwargs.keys()
+        dynamic = [a for i, a in enumerate(args) if i not in static]
+        moving = {k: v for k, v in kwargs.items() if k not in names}
+        leaves, tree = jax.tree.flatten((dynamic, moving))
+        fixed = (tuple((i, args[i]) for i in sorted(static)), tuple((k, kwargs[k]) for k in sorted(names)))
+        settings = tuple(getattr(jax.config, name, None) for name in CONFIGURATION)
+        key = (tree, tuple(map(_signature, leaves)), fixed, target.device.type, len(args), settings)
+        try:
+            program = self._programs.get(key)
+        except TypeError as error:
+            raise TypeError(f"static arguments must be hashable: {error}") from None
+        if program is None:
+            with self._lock:
+                program = self._programs.get(key)
+                if program is None:
+                    program = self._programs[key] = self._trace(args, static, moving, {k: kwargs[k] for k in names}, target)
+        return program, leaves
+
+    def _trace(self, args: tuple[Any, ...], static: set[int], moving: dict[str, Any], fixed: dict[str, Any], target: Target) -> MlxProgram:
+        fun = self._fun
+
+        @functools.wraps(fun, updated=())
+        def on_dynamic(dynamic: list[Any], moving: dict[str, Any]) -> Any:
+            rest = iter(dynamic)
+            return fun(*(a if i in static else next(rest) for i, a in enumerate(args)), **moving, **fixed)
+
+        return _lower(on_dynamic, ([a for i, a in enumerate(args) if i not in static], moving), target)
+
+
+def jit(
+    fun: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    device: str = "mlx",
+) -> Any:
+    """`fun` on MLX: traced by JAX once a signature, lowered, and run by MLX.
+
+    Args:
+        fun: any function that JAX can trace; without it, a decorator.
+        static_argnums, static_argnames: arguments that are not arrays; hashable, part of the signature.
+        device: "mlx" (MLX's default device), "mlx:cpu" or "mlx:gpu".
+
+    Returns: a callable on pytrees of jax, NumPy or mx arrays and numbers. It gives mx arrays where any input was one
+        (those are neither copied nor donated), else jax arrays. `.lower(*args)` gives the MlxProgram.
+
+    Raises:
+        UnsupportedOperationError: at the first call, before anything runs, naming primitive and source line.
+
+    Differentiation: by JAX, inside `fun` (jax.grad and its like); the result is not itself differentiable.
+    Cost: a trace and a lowering a signature. Pieces between control flow are compiled once they are hot.
+    """
+    if fun is None:
+        return functools.partial(jit, static_argnums=static_argnums, static_argnames=static_argnames, device=device)
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    return _Jit(fun, numbers, names, device)
