@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "_newton": "newton",
     "arrays": "arange array asarray astype eye full full_like linspace ones ones_like zeros zeros_like",
+    "compiler": "Compiler Executable Program TensorCudaAdamOptimizer TensorMlxAdamOptimizer devices",
     "control": "cond fori_loop scan switch while_loop",
     "custom": "checkpoint custom_jvp custom_vjp remat stop_gradient",
     "dtypes": "ShapeDtype bool_ dtype float32 float64",
