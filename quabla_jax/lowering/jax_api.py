@@ -18,6 +18,7 @@ import importlib as _importlib  # noqa: E402
 
 from jax._src import core as _core  # noqa: E402
 from jax._src import source_info_util as _source_info_util  # noqa: E402
+from jax.extend.core import ClosedJaxpr as _ClosedJaxpr  # noqa: E402  (0.12 merged it with Jaxpr)
 from jax._src.interpreters import mlir as _mlir  # noqa: E402
 from jax._src.interpreters import partial_eval as _lowering_pe  # noqa: E402
 
@@ -73,7 +74,7 @@ def key_impl(dtype):
 
 def open_jaxpr(jaxpr) -> tuple[object, list]:
     """(jaxpr, constants) of a closed jaxpr, or of a jaxpr that carries its own constants (JAX 0.12)."""
-    if isinstance(jaxpr, _core.ClosedJaxpr):
+    if isinstance(jaxpr, _ClosedJaxpr):
         return jaxpr.jaxpr, list(jaxpr.consts)
     return jaxpr, list(getattr(jaxpr, "consts", ()))
 
@@ -87,7 +88,7 @@ def dce(jaxpr, keep_outputs=True):
 
 def close(jaxpr, consts):
     """The inverse of open_jaxpr."""
-    return jaxpr if isinstance(jaxpr, _core.ClosedJaxpr) or hasattr(jaxpr, "consts") else _core.ClosedJaxpr(jaxpr, consts)
+    return jaxpr if isinstance(jaxpr, _ClosedJaxpr) or hasattr(jaxpr, "consts") else _ClosedJaxpr(jaxpr, consts)
 
 
 def source_line(source_info) -> str:
@@ -641,3 +642,22 @@ def residual_avals(jaxpr: Any, unknown: Sequence[bool], invariant: Sequence[bool
     varies = [False] * len(consts) + [not i for i, u in zip(invariant, unknown, strict=True) if not u]
     out = unknown_outputs(flat, varies)
     return [a for a, v in zip(res, out[len(out) - len(res) :], strict=True) if v]
+
+
+def settle(x: Any, aval: Any) -> Any:
+    """A value at `aval`'s dtype with no weak type: literals become arrays, weak tracers are converted."""
+    if not isinstance(x, (jax.Array, jax.core.Tracer)):
+        x = jax.numpy.asarray(x, aval.dtype)
+    if getattr(jax.typeof(x), "weak_type", False):
+        x = _lax_internal._convert_element_type(x, aval.dtype, weak_type=False)
+    return x
+
+
+def is_concrete(x: Any) -> bool:
+    """Whether a value is known while tracing."""
+    return _core.is_concrete(x)
+
+
+def jit_disabled() -> bool:
+    """Whether jax.disable_jit is in force."""
+    return bool(jax.config.jax_disable_jit)
