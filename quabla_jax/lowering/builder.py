@@ -40,7 +40,11 @@ class Builder(Protocol[V]):
     ) -> Sequence[V]: ...
 
     def branch(
-        self, node: Branch, index: V, inputs: Sequence[V], emit_branches: Sequence[Callable[[Sequence[V]], list[V]]]
+        self,
+        node: Branch,
+        index: V,
+        inputs: Sequence[V],
+        emit_branches: Sequence[Callable[[Sequence[V]], list[V]]],
     ) -> Sequence[V]: ...
 
     def tuple(self, values: Sequence[V]) -> Any:

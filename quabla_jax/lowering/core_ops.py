@@ -98,8 +98,16 @@ def _table() -> dict[str, CoreOp]:
     )
     family(
         "select",
-        ("select", "", "(mask, on_true, on_false), all of one shape, or mask 0-d; what is not taken never shows"),
-        ("cast", "dtype", "float->int truncates, saturates, NaN -> 0; int->int wraps; to bool: x != 0; complex->real drops imag"),
+        (
+            "select",
+            "",
+            "(mask, on_true, on_false), all of one shape, or mask 0-d; what is not taken never shows",
+        ),
+        (
+            "cast",
+            "dtype",
+            "float->int truncates, saturates, NaN -> 0; int->int wraps; to bool: x != 0; complex->real drops imag",
+        ),
         ("bitcast", "dtype", "same bits, same width"),
     )
     family(
@@ -113,11 +121,36 @@ def _table() -> dict[str, CoreOp]:
         ("rev", "axes", "reversed along axes"),
         ("iota", "dtype shape axis", "no operand; 0, 1, 2 ... along axis"),
         ("dynamic_slice", "sizes", "(operand, *0-d integer starts); starts clamped so that the slice fits"),
-        ("dynamic_update_slice", "", "(operand, update, *0-d integer starts); starts clamped so that the update fits"),
-        ("take", "axis", "(operand, 1-d int32/int64 indices, all in range) -> operand with `axis` replaced by the indices"),
-        ("gather_flat", "", "(1-d operand, int32/int64 indices of any shape, all in range) -> operand[indices]"),
-        ("scatter_flat", "kind unique", "(1-d operand, 1-d indices all in range, 1-d updates); kind set|add|mul|min|max; set: last wins"),
-        ("take_along_axis", "axis", "(operand, int32/int64 indices in range, same rank) as numpy.take_along_axis"),
+        (
+            "dynamic_update_slice",
+            "",
+            "(operand, update, *0-d integer starts); starts clamped so that the update fits",
+        ),
+        (
+            "take",
+            "axis",
+            "(operand, 1-d int32/int64 indices, all in range) -> operand with `axis` replaced by the indices",
+        ),
+        (
+            "gather_flat",
+            "",
+            "(1-d operand, int32/int64 indices of any shape, all in range) -> operand[indices]",
+        ),
+        (
+            "scatter_flat",
+            "kind unique",
+            "(1-d operand, 1-d indices all in range, 1-d updates); kind set|add|mul|min|max; set: last wins",
+        ),
+        (
+            "scatter_rows",
+            "kind unique",
+            "scatter_flat over rows: (operand [P, R], 1-d indices all in range, updates [n, R])",
+        ),
+        (
+            "take_along_axis",
+            "axis",
+            "(operand, int32/int64 indices in range, same rank) as numpy.take_along_axis",
+        ),
     )
     family(
         "reduce",
@@ -134,24 +167,52 @@ def _table() -> dict[str, CoreOp]:
         ("cumprod", "axis reverse", ""),
         ("cummax", "axis reverse", "NaN from the first NaN on"),
         ("cummin", "axis reverse", "NaN from the first NaN on"),
-        ("argsort", "axis dtype", "stable, ascending; -0.0 before 0.0 are equal, NaN last (reals, integers, bool)"),
-        ("windows", "sizes strides dilation", "no padding: output shape = (number of windows per axis..., *sizes)"),
+        (
+            "argsort",
+            "axis dtype",
+            "stable, ascending; -0.0 before 0.0 are equal, NaN last (reals, integers, bool)",
+        ),
+        (
+            "windows",
+            "sizes strides dilation",
+            "no padding: output shape = (number of windows per axis..., *sizes)",
+        ),
     )
     family(
         "matmul",
-        ("matmul", "dtype", "[B, m, k] @ [B, k, n] -> [B, m, n] of `dtype`; half precisions accumulate in float32; integers wrap"),
-        ("conv", "strides padding lhs_dilation rhs_dilation groups", "[N, C, *S] with [O, C/groups, *K], cross-correlation; padding ((lo, hi), ...) may be negative"),
+        (
+            "matmul",
+            "dtype",
+            "[B, m, k] @ [B, k, n] -> [B, m, n] of `dtype`; half precisions accumulate in float32; integers wrap",
+        ),
+        (
+            "conv",
+            "strides padding lhs_dilation rhs_dilation groups",
+            "[N, C, *S] with [O, C/groups, *K], cross-correlation; padding ((lo, hi), ...) may be negative",
+        ),
         ("fft", "kind lengths", "fft|ifft|rfft|irfft over the last len(lengths) axes"),
     )
     family(
         "linalg",
-        ("cholesky", "", "[*, n, n] lower factor, upper triangle 0; reads the lower triangle; not positive definite: NaN"),
-        ("triangular_solve", "lower transpose unit_diagonal conjugate", "(a [*, n, n], b [*, n, m]) -> x with op(a) x = b, left side"),
+        (
+            "cholesky",
+            "",
+            "[*, n, n] lower factor, upper triangle 0; reads the lower triangle; not positive definite: NaN",
+        ),
+        (
+            "triangular_solve",
+            "lower transpose unit_diagonal conjugate",
+            "(a [*, n, n], b [*, n, m]) -> x with op(a) x = b, left side",
+        ),
         ("lu", "", "[*, m, n] -> packed LU, int32 pivots [*, k], int32 permutation [*, m]"),
         ("qr", "full_matrices", "[*, m, n] -> Q, R (LAPACK's signs)"),
         ("eigh", "", "[*, n, n] symmetric (lower triangle read) -> eigenvectors, eigenvalues ascending"),
         ("svd", "full_matrices compute_uv", "-> s, U, Vh (s alone where not compute_uv)"),
-        ("eig", "left right", "general: eigenvalues, then left, then right eigenvectors where asked; complex"),
+        (
+            "eig",
+            "left right",
+            "general: eigenvalues, then left, then right eigenvectors where asked; complex",
+        ),
     )
     return {row.name: row for row in rows}
 

@@ -1,0 +1,111 @@
+"""The linalg rows of the oracle: NumPy where it has the factorisation, textbook loops where it does not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .numpy_ops import TABLE
+
+__all__: list[str] = []
+
+
+def _double(x):
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
+def _cholesky(x):
+    out = np.empty(x.shape, x.dtype)
+    low = np.tril(_double(x))
+    full = low + np.conj(np.swapaxes(np.tril(low, -1), -1, -2))
+    for index in np.ndindex(x.shape[:-2]):
+        try:
+            out[index] = np.linalg.cholesky(full[index])
+        except np.linalg.LinAlgError:
+            out[index] = np.nan
+    return out
+
+
+def _triangular_solve(a, b, lower, transpose, unit_diagonal, conjugate):
+    a = np.tril(a) if lower else np.triu(a)
+    a = _double(a)
+    n = a.shape[-1]
+    if unit_diagonal:
+        a = np.where(np.eye(n, dtype=bool), 1, a)
+    if conjugate:
+        a = np.conj(a)
+    if transpose:
+        a, lower = np.swapaxes(a, -1, -2), not lower
+    x = _double(b).astype(np.result_type(_double(b), a))
+    for step in range(n):
+        i = step if lower else n - 1 - step
+        x[..., i, :] = x[..., i, :] / a[..., i, i, None]
+        rest = slice(i + 1, None) if lower else slice(0, i)
+        x[..., rest, :] -= a[..., rest, i, None] * x[..., None, i, :]
+    return x.astype(b.dtype)
+
+
+def _lu(x):
+    *batch, m, n = x.shape
+    packed = _double(x).copy()
+    pivots = np.zeros((*batch, min(m, n)), np.int32)
+    order = np.broadcast_to(np.arange(m, dtype=np.int32), (*batch, m)).copy()
+    for index in np.ndindex(*batch):
+        a, perm = packed[index], order[index]
+        for k in range(min(m, n)):
+            p = k + int(np.argmax(np.abs(a[k:, k])))
+            pivots[index][k] = p
+            a[[k, p]], perm[[k, p]] = a[[p, k]], perm[[p, k]]
+            if a[k, k] != 0:
+                a[k + 1 :, k] /= a[k, k]
+                a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
+    return packed.astype(x.dtype), pivots, order
+
+
+def _qr(x, full_matrices):
+    *batch, m, n = x.shape
+    k = m if full_matrices else min(m, n)
+    if 0 in x.shape:
+        q = np.broadcast_to(np.eye(m, k, dtype=x.dtype), (*batch, m, k)).copy()
+        return q, np.zeros((*batch, k, n), x.dtype)
+    q, r = np.linalg.qr(_double(x), "complete" if full_matrices else "reduced")
+    return q.astype(x.dtype), r.astype(x.dtype)
+
+
+def _nan_where_not_finite(x, outs):
+    bad = ~np.isfinite(x).all((-2, -1))
+    for out in outs:
+        out[bad] = np.nan
+    return outs
+
+
+def _eigh(x):
+    safe = np.where(np.isfinite(x).all((-2, -1), keepdims=True), x, 0)
+    w, v = np.linalg.eigh(_double(safe), "L")
+    v, w = _nan_where_not_finite(x, [v.astype(x.dtype), w.astype(x.real.dtype)])
+    return v, w
+
+
+def _svd(x, full_matrices, compute_uv):
+    safe = np.where(np.isfinite(x).all((-2, -1), keepdims=True), x, 0)
+    if not compute_uv:
+        return _nan_where_not_finite(x, [np.linalg.svd(_double(safe), compute_uv=False).astype(x.real.dtype)])[0]
+    u, s, vh = np.linalg.svd(_double(safe), full_matrices)
+    return tuple(_nan_where_not_finite(x, [s.astype(x.real.dtype), u.astype(x.dtype), vh.astype(x.dtype)]))
+
+
+def _eig(x, left, right):
+    dtype = np.result_type(x.dtype, np.complex64)
+    safe = np.where(np.isfinite(x).all((-2, -1), keepdims=True), x, 0)
+    w, v = np.linalg.eig(_double(safe))
+    outs = [w.astype(dtype)]
+    if left:
+        inverse = np.conj(np.swapaxes(np.linalg.inv(v), -1, -2))
+        outs.append((inverse / np.linalg.norm(inverse, axis=-2, keepdims=True)).astype(dtype))
+    if right:
+        outs.append(v.astype(dtype))
+    return tuple(_nan_where_not_finite(x, outs))
+
+
+TABLE.update(
+    cholesky=_cholesky, triangular_solve=_triangular_solve, lu=_lu, qr=_qr, eigh=_eigh, svd=_svd, eig=_eig
+)  # fmt: skip

@@ -1,0 +1,50 @@
+"""A function and example arguments -> one closed jaxpr without dead equations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from . import jax_api
+
+__all__ = ["Traced", "retrace", "trace"]
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """A traced function: `jaxpr` on flat arrays, its constants, and the trees of its arguments and result."""
+
+    jaxpr: Any
+    consts: list[Any]
+    in_tree: Any
+    out_tree: Any
+
+
+def trace(fun: Callable[..., Any], args: Sequence[Any], static_argnums: Sequence[int] = ()) -> Traced:
+    """Trace `fun` on arguments that may be pytrees, arrays, Python scalars or jax.ShapeDtypeStruct.
+
+    `static_argnums` are passed to `fun` as they are and do not become inputs.
+    """
+    static = {i % len(args) for i in static_argnums} if args else set()
+    dynamic = tuple(a for i, a in enumerate(args) if i not in static)
+    out_tree: Any = None
+
+    def flat_fun(*leaves):
+        nonlocal out_tree
+        rest = iter(jax.tree.unflatten(in_tree, leaves))
+        out = fun(*(a if i in static else next(rest) for i, a in enumerate(args)))
+        flat, out_tree = jax.tree.flatten(out)
+        return flat
+
+    leaves, in_tree = jax.tree.flatten(dynamic)
+    closed = jax.make_jaxpr(flat_fun)(*leaves)
+    jaxpr, consts = jax_api.dce(closed)
+    return Traced(jaxpr, consts, in_tree, out_tree)
+
+
+def retrace(fun: Callable[..., Any], avals: Sequence[Any]) -> Any:
+    """The closed jaxpr of a Python definition on abstract values, dead equations dropped."""
+    return jax_api.close(*jax_api.dce(jax.make_jaxpr(fun)(*avals)))
