@@ -4,5 +4,7 @@ from __future__ import annotations
 
 from .graph_builder import GraphBuilder
 from .overloads import GraphError
+from .saving import save
+from .script import to_torchscript
 
-__all__ = ["GraphBuilder", "GraphError"]
+__all__ = ["GraphBuilder", "GraphError", "save", "to_torchscript"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import jax
 import torch
 
 from ._torch_api import inline, script_module
@@ -11,7 +12,7 @@ from ._torch_api import inline, script_module
 if TYPE_CHECKING:
     from .graph_builder import GraphBuilder
 
-__all__ = ["assemble"]
+__all__ = ["assemble", "parameter_paths"]
 
 
 class _Part(torch.nn.Module):
@@ -65,3 +66,16 @@ def _define(module: torch.jit.ScriptModule, method: str, builder: GraphBuilder) 
     for node in list(graph.findAllNodes("prim::Constant", recurse=False)):
         if node.output().type().kind() == "FunctionType" and not node.output().uses():
             node.destroy()
+
+
+def parameter_paths(params: Any) -> list[str]:
+    """A dotted path for every leaf of a pytree, unique and free of names that torch.nn.Module uses itself."""
+    paths: list[str] = []
+    for keys, _ in jax.tree_util.tree_flatten_with_path(params)[0]:
+        names = [jax.tree_util.keystr((key,), simple=True).replace(".", "_") or "_" for key in keys]
+        names = [name + "_" if hasattr(torch.nn.Module(), name) else name for name in names or ["params"]]
+        path = ".".join(names)
+        while any(path == other or path.startswith(other + ".") or other.startswith(path + ".") for other in paths):
+            path += "_"
+        paths.append(path)
+    return paths

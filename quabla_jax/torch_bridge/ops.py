@@ -1,0 +1,57 @@
+"""The table core op -> aten, and what it does not cover.
+
+Rows are functions (target, node, *arrays) -> Array or a list of them. A core op without a row is composed by the
+lowering from others where it knows how, and refused where not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..lowering.core_ops import CORE_OPS
+from ..lowering.program import Op
+from . import ops_linalg, ops_pointwise, ops_reduce, ops_shape
+from .aten import torch_dtype
+
+__all__ = ["ROWS", "supports"]
+
+ROWS: dict[str, Callable[..., Any]] = {}
+for _module in (ops_pointwise, ops_shape, ops_reduce, ops_linalg):
+    for _name, _function in _module.ROWS.items():
+        assert _name not in ROWS, f"two rows for {_name}"
+        assert _name in CORE_OPS, f"{_name} is no core op"
+        ROWS[_name] = _function
+
+FACTORISATIONS = frozenset(name for name, row in CORE_OPS.items() if row.family == "linalg")
+
+
+def supports(node: Op) -> str | None:
+    """None, or why torch cannot run this op on these types."""
+    for value in (*node.inputs, *node.outputs):
+        if torch_dtype(value.dtype) is None:
+            return f"PyTorch has no dtype {value.dtype.name}"
+    if node.name not in ROWS:
+        return f"PyTorch has no operator for {node.name}"
+    if node.name == "conv":
+        return _supports_conv(node)
+    first = node.inputs[0].dtype if node.inputs else node.outputs[0].dtype
+    if (node.name in FACTORISATIONS or node.name == "fft") and first.name in ("float16", "bfloat16"):
+        return f"PyTorch has no {node.name} in {first.name} on the CPU"
+    if node.name in COMPLEX_GAPS and first.kind == "c":
+        return f"PyTorch has no complex {node.name}"
+    if node.name == "nextafter" and first.name == "float16":
+        return "PyTorch has no float16 nextafter"
+    return None
+
+
+COMPLEX_GAPS = frozenset({"erf", "erfc", "lgamma", "digamma"})
+
+
+def _supports_conv(node: Op) -> str | None:
+    space, dtype = node.inputs[0].ndim - 2, node.inputs[0].dtype
+    if space > 3:
+        return f"PyTorch convolves over at most 3 axes, not {space}"
+    if dtype.kind in "biu" and dtype.itemsize > 2:
+        return f"PyTorch has no exact convolution of {dtype.name}"
+    return None

@@ -1,0 +1,265 @@
+"""to_torchscript: a lowered program through GraphBuilder into a ScriptModule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+from ..lowering import lower
+from ..lowering.builder import emit
+from ..lowering.program import Branch, Const, Loop, Op, Program, Value
+from . import ops
+from .aten import CARRIER, Array, Aten, carrier, signed_view
+from .graph_builder import GraphBuilder
+from .regions import Value as Ref
+
+__all__ = ["ScriptTarget", "tensor_of", "to_torchscript"]
+
+BUFFER_BYTES = 4096  # larger constants become buffers of the module
+FOREVER = 2**63 - 1
+
+
+def tensor_of(array: np.ndarray) -> torch.Tensor:
+    """A torch tensor with a copy of the array's elements, in the array's own dtype."""
+    array = np.array(array, order="C")  # a writable copy
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+class ScriptTarget(Aten):
+    """The Builder that the lowering's driver feeds, and the operators that the rows call."""
+
+    name = target = "torchscript"
+
+    def __init__(self, gb: GraphBuilder, constants: dict[Any, str] | None = None):
+        self.gb = gb
+        self._buffers = {} if constants is None else constants  # bytes of a large constant -> its attribute
+        self._tensors: dict[Any, Ref] = {}
+
+    # Aten: operators and constants
+
+    def call(self, op: str, *args: Any, **kwargs: Any) -> Any:
+        return self.gb.call(op, *args, **kwargs)
+
+    def constant(self, array: np.ndarray) -> Ref:
+        array = np.asarray(array)
+        array = array.view(signed_view(array.dtype))
+        key = (array.shape, array.dtype.name, array.tobytes())
+        found = self._tensors.get(key)
+        if found is None:
+            tensor = tensor_of(array)
+            if array.nbytes > BUFFER_BYTES:
+                path = self._buffers.setdefault(key, (f"constant_{len(self._buffers)}", tensor))
+                found = self.gb.buffer(*path)
+            else:
+                found = self.gb.const(tensor)
+            self._tensors[key] = found
+        return found
+
+    def visible(self, ref: Ref) -> bool:
+        return ref.region.open
+
+    def _clamped(self, start: Array, last: int) -> Any:
+        number = start.scalar if start.scalar is not None else self.call("aten::Int", self.loose(start))
+        return self.call("prim::min", self.call("prim::max", number, 0), last)
+
+    def narrow(self, x: Any, axis: int, start: Array, size: int, extent: int) -> Any:
+        return self.call("aten::narrow", x, axis, self._clamped(start, extent - size), size)
+
+    def replace(self, x: Any, update: Any, axis: int, start: Array, size: int, extent: int) -> Any:
+        begin = self._clamped(start, extent - size)
+        return self.call("aten::slice_scatter", x, update, axis, begin, self.call("aten::add", begin, size), 1)
+
+    # Builder: what the driver calls
+
+    def supports(self, node: Op) -> str | None:
+        return ops.supports(node)
+
+    def const(self, value: Const) -> Array:
+        array = value.array
+        if value.ndim == 0:
+            if array.dtype.name == "bfloat16":
+                return Array((), value.dtype, scalar=float(array))
+            return Array((), value.dtype, scalar=array.view(signed_view(array.dtype)).item())
+        return Array(value.shape, value.dtype, self.constant(array))
+
+    def op(self, node: Op, inputs: Sequence[Array]) -> Sequence[Array]:
+        out = ops.ROWS[node.name](self, node, *inputs)
+        return out if isinstance(out, list) else [out]
+
+    def branch(
+        self,
+        node: Branch,
+        index: Array,
+        inputs: Sequence[Array],
+        emit_branches: Sequence[Callable[[Sequence[Array]], list[Array]]],
+    ) -> Sequence[Array]:
+        number = None
+
+        def choose(low: int, high: int) -> Sequence[Ref]:
+            """The results of branches low to high - 1: a balanced tree of two-way choices."""
+            nonlocal number
+            if high - low == 1:
+                return [self.full(out) for out in emit_branches[low](inputs)]
+            middle = (low + high) // 2
+            if number is None:
+                number = self.call("aten::Int", self.full(index))
+            return two_way(self.call("aten::ge", number, middle), lambda: choose(middle, high), lambda: choose(low, middle))
+
+        def two_way(condition: Ref, on_true: Callable, on_false: Callable) -> Sequence[Ref]:
+            branch = self.gb.if_(condition)
+            for side, build in ((branch.true(), on_true), (branch.false(), on_false)):
+                with side as block:
+                    block.end(*build())
+            return branch.outputs
+
+        if index.truth is not None and len(emit_branches) == 2:
+            condition = self.call("aten::Bool", self.full(index.truth))
+            refs = two_way(condition, lambda: choose(1, 2), lambda: choose(0, 1))
+        else:
+            refs = choose(0, len(emit_branches))
+        return [Array(v.shape, v.dtype, ref) for v, ref in zip(node.outputs, refs)]
+
+    def loop(
+        self,
+        node: Loop,
+        inputs: Sequence[Array],
+        trip: Array | None,
+        emit_body: Callable[[Sequence[Array]], list[Array]],
+        emit_cond: Callable[[Sequence[Array]], Array] | None,
+    ) -> Sequence[Array]:
+        consts = list(inputs[: node.n_consts])
+        init = list(inputs[node.n_consts : node.n_consts + node.n_carry])
+        xs = inputs[node.n_consts + node.n_carry :]
+        if emit_cond is not None:
+            return self._while(node, consts, init, emit_body, emit_cond)
+        stacked = node.outputs[node.n_carry :]
+        if node.length == 0:
+            return init + [Array(v.shape, v.dtype, scalar=zero_of(v.dtype)) for v in stacked]
+        slices = [self.call("aten::unbind", self.full(x), 0) for x in xs]
+        lists = [self.gb.list_(element=torch.Tensor) for _ in stacked]
+        count: Any = node.length
+        if trip is not None:
+            count = trip.scalar if trip.scalar is not None else self.call("aten::Int", self.full(trip))
+        with self.gb.loop(count, True, *(self.full(x) for x in init)) as loop:
+            carried = self._carried(loop.carried, init)
+            position: Any = loop.index
+            if node.reverse and (slices or lists):
+                position = self.call("aten::sub", (node.length or 0) - 1, loop.index)
+            taken = [
+                Array(x.shape[1:], x.dtype, self.call("aten::__getitem__", part, position)) for x, part in zip(xs, slices)
+            ]
+            outs = emit_body([*consts, *carried, *taken])
+            for values, out in zip(lists, outs[node.n_carry :]):
+                self.call("aten::append", values, self.full(out))
+            loop.end(True, *(self.full(out) for out in outs[: node.n_carry]))
+        results = self._carried(loop.outputs, init)
+        for values, v in zip(lists, stacked):
+            if node.reverse:
+                self.call("aten::reverse", values)
+            results.append(Array(v.shape, v.dtype, self.call("aten::stack", values, 0)))
+        return results
+
+    @staticmethod
+    def _carried(refs: Sequence[Ref], like: Sequence[Array]) -> list[Array]:
+        return [Array(x.shape, x.dtype, ref) for x, ref in zip(like, refs)]
+
+    def _while(self, node: Loop, consts: list[Array], init: list[Array], emit_body: Callable, emit_cond: Callable):
+        holds = lambda state: self.call("aten::Bool", self.full(emit_cond([*consts, *state])))
+        with self.gb.loop(FOREVER, holds(init), *(self.full(x) for x in init)) as loop:
+            outs = emit_body([*consts, *self._carried(loop.carried, init)])
+            loop.end(holds(outs), *(self.full(out) for out in outs))
+        return self._carried(loop.outputs, init)
+
+    def tuple(self, values: Sequence[Array]) -> Any:
+        refs = [self.returned(v) for v in values]
+        return refs[0] if len(refs) == 1 else self.gb.tuple_(*refs)
+
+    # the module's boundary: unsigned tensors come in and go out as themselves
+
+    def received(self, ref: Ref, value: Value) -> Array:
+        if value.dtype.name in CARRIER:
+            ref = self.call("aten::view_copy", ref, carrier(value.dtype))
+        return Array(value.shape, value.dtype, ref)
+
+    def returned(self, x: Array) -> Ref:
+        ref = self.full(x)
+        if x.dtype.name in CARRIER:
+            return self.call("aten::view_copy", ref, getattr(torch, x.dtype.name))
+        if x.stored != x.shape:
+            ref = self.call("aten::clone", ref, memory_format=torch.contiguous_format)
+        return ref
+
+
+def zero_of(dtype: np.dtype) -> Any:
+    kind = "f" if dtype.kind == "V" else dtype.kind
+    return {"b": False, "c": 0j, "f": 0.0}.get(kind, 0)
+
+
+def build(program: Program, gb: GraphBuilder, inputs: Sequence[Ref], constants: dict[Any, str]) -> None:
+    """Emit a program into a builder whose inputs are declared."""
+    target = ScriptTarget(gb, constants)
+    arrays = [target.received(ref, value) for ref, value in zip(inputs, program.inputs, strict=True)]
+    gb.output(target.tuple(emit(program, target, arrays)))
+
+
+def to_torchscript(
+    fun: Callable[..., Any],
+    *args: Any,
+    params: Any = None,
+    methods: dict[str, Callable[..., Any]] | None = None,
+) -> torch.jit.ScriptModule:
+    """Translate a JAX function into a TorchScript module whose loops and branches are prim::Loop and prim::If.
+
+    Args:
+        fun: any function that JAX can trace, called as fun(*args), or fun(params, *args) where params are given.
+        args: example arguments: pytrees of arrays (or jax.ShapeDtypeStruct); shapes and dtypes are fixed by them.
+        params: a pytree of arrays; its leaves become parameters of the module, named by their path ("layers.0.w").
+        methods: further methods by name, each a function of the same arguments, such as {"grad": jax.grad(fun)}.
+
+    Returns: a ScriptModule. forward takes one tensor for every array leaf of args in tree order and returns a tensor,
+        or a flat tuple of them in tree order; `module.in_tree` and `module.out_tree` hold the structures, and
+        `module.out_trees` those of every method. Nothing of JAX is needed to load and run it.
+
+    Raises:
+        UnsupportedOperationError: torch lacks an operation; names it and the user's line.
+        ValueError: a method's name is taken or no identifier.
+
+    Differentiation: by JAX before translation (pass jax.grad(fun)), or by torch's autograd through the module.
+    Cost: linear in the number of equations; the function is traced once for each method.
+    """
+    from .modules import assemble, parameter_paths
+
+    given = methods or {}
+    for method in given:
+        if not method.isidentifier() or hasattr(torch.nn.Module, method):
+            raise ValueError(f"method name {method!r}: expected an identifier that torch.nn.Module does not use itself")
+    called = args if params is None else (params, *args)
+    paths = [] if params is None else parameter_paths(params)
+    tensors = [tensor_of(np.asarray(leaf)) for leaf in jax.tree.leaves(params)]
+    constants: dict[Any, Any] = {}
+    builders: dict[str, GraphBuilder] = {}
+    programs: dict[str, Program] = {}
+    for method, function in {"forward": fun, **given}.items():
+        gb = GraphBuilder(_class_name(fun))
+        program = lower(function, *called, builder=ScriptTarget(gb), name=method)
+        inputs = [gb.parameter(path, tensor) for path, tensor in zip(paths, tensors, strict=True)]
+        inputs += [gb.input(f"x{k}") for k in range(len(program.inputs) - len(paths))]
+        build(program, gb, inputs, constants)
+        builders[method], programs[method] = gb, program
+    module = assemble(_class_name(fun), builders)
+    module.in_tree = jax.tree.structure(args)
+    module.out_tree = programs["forward"].out_tree
+    module.out_trees = {method: program.out_tree for method, program in programs.items()}
+    return module
+
+
+def _class_name(fun: Callable[..., Any]) -> str:
+    name = "".join(c if c.isalnum() else "_" for c in getattr(fun, "__name__", "") or "")
+    name = "".join(part.capitalize() for part in name.split("_"))
+    return name if name.isidentifier() else "Function"
