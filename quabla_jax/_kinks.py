@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["absolute", "arctan2", "hypotenuse", "larger", "power_of", "power_to", "power", "root", "smaller"]
+__all__ = ["absolute", "arccosh", "arctan2", "hypotenuse", "larger", "power_of", "power_to", "power", "root", "smaller"]
 
 
 @jax.custom_jvp
@@ -43,32 +43,32 @@ def _root_jvp(primals, tangents):
 
 @jax.custom_jvp
 def larger(a, b):
-    """The larger of two; NaN spreads; the tangent is that of the second operand unless a > b."""
+    """The larger of two; NaN spreads; the tangent is that of the second operand unless a > b or a is NaN."""
     return jnp.maximum(a, b)
 
 
 @larger.defjvp
 def _larger_jvp(primals, tangents):
     (a, b), (ta, tb) = primals, tangents
-    return larger(a, b), jnp.where(a > b, ta, tb)
+    return larger(a, b), jnp.where((a > b) | jnp.isnan(a), ta, tb)
 
 
 @jax.custom_jvp
 def smaller(a, b):
-    """The smaller of two; NaN spreads; the tangent is that of the second operand unless a < b."""
+    """The smaller of two; NaN spreads; the tangent is that of the second operand unless a < b or a is NaN."""
     return jnp.minimum(a, b)
 
 
 @smaller.defjvp
 def _smaller_jvp(primals, tangents):
     (a, b), (ta, tb) = primals, tangents
-    return smaller(a, b), jnp.where(a < b, ta, tb)
+    return smaller(a, b), jnp.where((a < b) | jnp.isnan(a), ta, tb)
 
 
 def _base_slope(x, y):
     """d(x**y)/dx: y x**(y-1), and zero at x = 0 for y < 1, where that is infinite."""
-    stays = (x != 0) | (y >= 1)
-    return jnp.where(stays, y * power(jnp.where(stays, x, 1), jnp.where(stays, y, 1) - 1), 0)
+    vanishes = (x == 0) & (y < 1)
+    return jnp.where(vanishes, 0, y * power(jnp.where(vanishes, 1, x), jnp.where(vanishes, 1, y) - 1))
 
 
 def _exponent_slope(x, y):
@@ -123,7 +123,7 @@ def _power_of_jvp(base, primals, tangents):
 
 @jax.custom_jvp
 def arctan2(y, x):
-    """The angle of (x, y), with gradient zero at the origin."""
+    """The angle of (x, y), with gradient zero at the origin and at infinity."""
     return jnp.arctan2(y, x)
 
 
@@ -132,12 +132,23 @@ def _arctan2_jvp(primals, tangents):
     (y, x), (ty, tx) = primals, tangents
     # Scaled by the larger magnitude, so that the squares neither overflow nor vanish.
     scale = lax.stop_gradient(jnp.maximum(jnp.abs(x), jnp.abs(y)))
-    origin = scale == 0
-    scale = jnp.where(origin | ~jnp.isfinite(scale), 1, scale)
-    u, v = x / scale, y / scale
-    square = u * u + v * v
-    tangent = (u * ty - v * tx) / (scale * jnp.where(origin, 1, square))
-    return arctan2(y, x), jnp.where(origin, 0, tangent)
+    degenerate = (scale == 0) | jnp.isinf(scale)
+    scale = jnp.where(degenerate, 1, scale)
+    u, v = jnp.where(degenerate, 1, x / scale), jnp.where(degenerate, 0, y / scale)
+    tangent = (u * ty - v * tx) / (scale * (u * u + v * v))
+    return arctan2(y, x), jnp.where(degenerate, 0, tangent)
+
+
+@jax.custom_jvp
+def arccosh(x):
+    """The inverse of cosh; the slope is NaN wherever the value is."""
+    return jnp.arccosh(x)
+
+
+@arccosh.defjvp
+def _arccosh_jvp(primals, tangents):
+    (x,), (t,) = primals, tangents
+    return arccosh(x), t / (jnp.sqrt(x - 1) * jnp.sqrt(x + 1))
 
 
 def hypotenuse(a, b):

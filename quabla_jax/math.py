@@ -54,7 +54,7 @@ def _log2(x):
 
 abs = _unary("abs", _kinks.absolute, " The slope is -1 at zero and at NaN; the second derivative is 0.")
 arccos = _unary("arccos", jnp.arccos)
-arccosh = _unary("arccosh", jnp.arccosh)
+arccosh = _unary("arccosh", _kinks.arccosh)
 arcsin = _unary("arcsin", jnp.arcsin)
 arcsinh = _unary("arcsinh", jnp.arcsinh)
 arctan = _unary("arctan", jnp.arctan)
@@ -176,7 +176,11 @@ def hypot(x1: Any, x2: Any) -> jax.Array:
 def logaddexp(x1: Any, x2: Any) -> jax.Array:
     """log(exp(x1) + exp(x2)) without overflow; ties share the slope equally."""
     a, b = operands("greater_equal", x1, x2)
-    return jnp.logaddexp(a, b)
+    first = a >= b
+    high, low = jnp.where(first, a, b), jnp.where(first, b, a)
+    delta = low - high
+    # Equal infinities, and NaN, make the difference NaN; their sum is the result.
+    return jnp.where(jnp.isnan(delta), a + b, high + jnp.log1p(jnp.exp(delta)))
 
 
 @concrete
@@ -194,7 +198,8 @@ def _fmod(a, b):
 @_fmod.defjvp
 def _fmod_jvp(primals, tangents):
     (a, b), (ta, tb) = primals, tangents
-    return _fmod(a, b), ta - tb * jnp.trunc(a / b)
+    r = _fmod(a, b)
+    return r, ta - tb * jnp.where(jnp.isnan(r), jnp.nan, jnp.trunc(a / b))
 
 
 @concrete
