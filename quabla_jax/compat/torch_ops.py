@@ -46,13 +46,9 @@ def _none_is_leaf(x) -> bool:
 
 
 def _say(x) -> str:
-    """A value as an error message names it: its type where it is an array, its repr where it is not."""
-    if _is_tensor(x):
-        return (
-            f"{np.dtype(x.dtype).name}{list(x.shape)}"
-            if not jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended)
-            else str(x.dtype)
-        )
+    """A value as an error message names it: dtype and shape where it is an array, its repr where it is not."""
+    if hasattr(x, "dtype") and hasattr(x, "shape"):
+        return f"{x.dtype}{list(x.shape)}"
     return repr(x)
 
 
@@ -98,72 +94,63 @@ def _same_structure(name: str, want, got, want_name: str, got_name: str) -> None
         )
 
 
-class _BranchOutputs:
-    """Runs branches so that lax sees arrays only; int and None leaves, which torch allows, are merged afterwards.
+class _Branches:
+    """Branches as lax runs them, traced once each: flat lists of arrays, compared as they are traced.
 
-    An int leaf that is the same in every branch stays a Python int; where the branches differ it becomes an array.
+    int and None leaves, which torch allows, do not pass through lax: an int does so as an array, and gives way to the
+    Python int afterwards where every branch returned the same one.
     """
 
-    def __init__(
-        self, name: str, names: Sequence[str], branches: Sequence[Callable], operands: tuple, ints: bool
-    ):
+    def __init__(self, name: str, branches: dict[str, Callable]):
         self.name = name
-        shapes = []
-        for label, branch in zip(names, branches):
-            shapes.append(self._outputs_of(label, branch, operands, ints))
-        (self.tree, first), first_name = shapes[0], names[0]
-        for label, (tree, leaves) in zip(names[1:], shapes[1:]):
-            _same_structure(name, self.tree, tree, f"the output of {first_name}", f"the output of {label}")
-            for i, (a, b) in enumerate(zip(first, leaves)):
-                self._check_leaf(i, a, b, first_name, label)
-        self.leaves = list(zip(*(leaves for _, leaves in shapes)))
+        self.seen: dict[str, tuple[Any, list]] = {}
+        self.functions = [self._wrap(label, branch) for label, branch in branches.items()]
 
-    def _outputs_of(self, label, branch, operands, ints):
-        static = []
-
-        def arrays_only(*args):
-            leaves, tree = tree_flatten(branch(*args), is_leaf=_none_is_leaf)
-            for leaf in leaves:
-                allowed = _is_tensor(leaf) or (ints and (leaf is None or _is_int(leaf)))
-                if not allowed:
-                    raise RuntimeError(
-                        f"{self.name}: {label} must return arrays{', ints or None' if ints else ''} (in tuples, lists "
-                        f"or dicts), got {_say(leaf)} of type {type(leaf).__name__}"
-                    )
-            static.append((tree, [None if _is_tensor(leaf) else (leaf,) for leaf in leaves]))
-            return [leaf for leaf in leaves if _is_tensor(leaf)]
-
-        arrays = iter(jax.eval_shape(arrays_only, *operands))
-        tree, marks = static[0]
-        return tree, [next(arrays) if mark is None else mark[0] for mark in marks]
-
-    def _check_leaf(self, index, a, b, first_name, label):
-        if hasattr(a, "shape") and hasattr(b, "shape"):
-            # As lists, so that the message names the position in the flattened output.
-            _same_metadata(
-                self.name, {index: a}, {index: b}, f"the output of {first_name}", f"the output of {label}"
-            )
-        elif type(a) is not type(b):
-            raise RuntimeError(
-                f"{self.name}: leaf {index} of the output is {_say(a)} in {first_name} and {_say(b)} in {label}; "
-                "arrays, ints and None must stand at the same places in every branch"
-            )
-
-    def wrap(self, branch: Callable) -> Callable:
+    def _wrap(self, label: str, branch: Callable) -> Callable:
         def run(*operands):
-            out = tree_flatten(branch(*operands), is_leaf=_none_is_leaf)[0]
-            kept = [leaf for leaf, seen in zip(out, self.leaves) if not self._is_constant(seen)]
-            return [jnp.asarray(leaf) for leaf in kept]
+            leaves, tree = tree_flatten(branch(*operands), is_leaf=_none_is_leaf)
+            for leaf in leaves:
+                if not (_is_tensor(leaf) or leaf is None or _is_int(leaf)):
+                    raise RuntimeError(
+                        f"{self.name}: {label} must return arrays, ints or None (in tuples, lists or dicts), got "
+                        f"{_say(leaf)} of type {type(leaf).__name__}"
+                    )
+            # Static facts alone are kept: a kept tracer would leak.
+            marks = [jax.typeof(leaf) if _is_tensor(leaf) else leaf for leaf in leaves]
+            self._compare(label, tree, marks)
+            self.seen[label] = tree, marks
+            return [jnp.asarray(leaf) for leaf in leaves if leaf is not None]
 
         return run
 
-    @staticmethod
-    def _is_constant(seen) -> bool:
-        return not hasattr(seen[0], "shape") and all(leaf == seen[0] for leaf in seen)
+    def _compare(self, label: str, tree, marks: list) -> None:
+        for other, (other_tree, other_marks) in self.seen.items():
+            names = f"the output of {other}", f"the output of {label}"
+            _same_structure(self.name, other_tree, tree, *names)
+            for i, (a, b) in enumerate(zip(other_marks, marks)):
+                if hasattr(a, "shape") and hasattr(b, "shape"):
+                    if a.shape != b.shape or a.dtype != b.dtype:
+                        raise RuntimeError(
+                            f"{self.name}: the branches must return the same shapes and dtypes, but leaf {i} of "
+                            f"{names[0]} is {_say(a)} and of {names[1]} is {_say(b)}; cast or reshape one of them"
+                        )
+                elif hasattr(a, "shape") or hasattr(b, "shape") or (a is None) != (b is None):
+                    raise RuntimeError(
+                        f"{self.name}: leaf {i} is {_say(a)} in {names[0]} and {_say(b)} in {names[1]}; arrays, ints "
+                        "and None must stand at the same places in every branch"
+                    )
 
     def merge(self, arrays: list):
-        arrays_iter = iter(arrays)
-        return self.tree.unflatten([s[0] if self._is_constant(s) else next(arrays_iter) for s in self.leaves])
+        """The branch's own structure around lax's flat results."""
+        (tree, _), *_ = self.seen.values()
+        columns = zip(*(marks for _, marks in self.seen.values()))
+        rest = iter(arrays)
+        leaves = []
+        for column in columns:
+            array = None if column[0] is None else next(rest)
+            alike = _is_int(column[0]) and all(mark == column[0] for mark in column)
+            leaves.append(column[0] if alike else array)
+        return tree.unflatten(leaves)
 
 
 def cond(pred, true_fn: Callable, false_fn: Callable, operands: Sequence[Any] = ()):
@@ -201,9 +188,8 @@ def cond(pred, true_fn: Callable, false_fn: Callable, operands: Sequence[Any] = 
         )
     _callables("cond", true_fn=true_fn, false_fn=false_fn)
     operands = _operands("cond", operands)
-    outputs = _BranchOutputs("cond", ("true_fn", "false_fn"), (true_fn, false_fn), operands, ints=True)
-    taken = _loops.cond(jnp.reshape(pred, ()), outputs.wrap(true_fn), outputs.wrap(false_fn), *operands)
-    return outputs.merge(taken)
+    branches = _Branches("cond", {"true_fn": true_fn, "false_fn": false_fn})
+    return branches.merge(_loops.cond(jnp.reshape(pred, ()), *branches.functions, *operands))
 
 
 def switch(index, branches: Sequence[Callable], operands: Sequence[Any] = ()):
@@ -243,12 +229,10 @@ def switch(index, branches: Sequence[Callable], operands: Sequence[Any] = ()):
         return branches[0](*operands)
     if not _is_tensor(index):
         return branches[min(max(operator.index(index), 0), len(branches) - 1)](*operands)
-    outputs = _BranchOutputs("switch", names, branches, operands, ints=True)
     # Clamped in the index's own dtype: a cast to int32 first would wrap 2**32 to 0.
     inside = jnp.clip(jnp.reshape(index, ()), 0, min(len(branches) - 1, np.iinfo(index.dtype).max))
-    return outputs.merge(
-        _loops.switch(inside.astype(np.int32), [outputs.wrap(b) for b in branches], *operands)
-    )
+    checked = _Branches("switch", dict(zip(names, branches)))
+    return checked.merge(_loops.switch(inside.astype(np.int32), checked.functions, *operands))
 
 
 def while_loop(
