@@ -31,6 +31,7 @@ from ._staging import (
     is_array,
     is_floating,
     is_tracer,
+    quabla_errors,
     scalar_key,
     structure_text,
     tree_leaves,
@@ -141,10 +142,10 @@ class Arguments:
             n for n, k in enumerate(self.dynamic) if self.owner[k] in positions and is_floating(self.leaves[k])
         ]
 
-    def tree_of(self, position: int, values: dict[int, Any]) -> Any:
-        """The tree of one argument with `values[n]` at array n, None at every other leaf."""
+    def tree_of(self, position: int, values: dict[int, Any], other: Any = None) -> Any:
+        """The tree of one argument with `values[n]` at array n, `other` at every other leaf."""
         number = {k: n for n, k in enumerate(self.dynamic)}
-        leaves = [values.get(number.get(k, -1)) for k, owner in enumerate(self.owner) if owner == position]
+        leaves = [values.get(number.get(k, -1), other) for k, owner in enumerate(self.owner) if owner == position]
         return tree_util.tree_unflatten(self.trees[position], leaves)
 
 
@@ -287,15 +288,14 @@ class Transform:
         """
         arrays = arguments.arrays
         if any(map(is_tracer, arrays)):
-            program = build()
-            return program.finish(program.apply(*arrays))
+            return _inline(build(), arrays)
         traces = self._traces()
         key = (arguments.key, extra)
         entry = traces.find(key)
         if entry is None:
             program = build()
-            if any(map(is_tracer, program.captured)):
-                return program.finish(program.apply(*arrays))
+            if program.captured:
+                return _inline(program, arrays)
             entry = _Entry(program, checked(program.apply, compile or jax.jit), arguments.text)
             evicted = traces.add(key, entry, self.max_traces)
             if evicted is not None:
@@ -316,6 +316,12 @@ class Transform:
             RetraceWarning,
             stacklevel=4,
         )
+
+
+def _inline(program: Program, arrays: Sequence[Any]) -> Any:
+    """Stages a program into the trace that is current."""
+    with quabla_errors():
+        return program.finish(program.apply(*arrays))
 
 
 def checked(apply: Callable[..., list], compile: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[..., list]:

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ._staging import Staged, is_tracer, stage
+from ._staging import Staged, is_tracer, reads_input, stage
 from .dtypes import short
 from .errors import TracerError
 from .lowering import jax_api
@@ -118,6 +118,4 @@ def check_region(fun: Callable[..., Any], *avals: Any, what: str = "the function
 
 def ignores_arguments(staged: Staged) -> bool:
     """Whether no equation and no output of a staged function reads one of its parameters."""
-    own = {id(v) for v in staged.jaxpr.invars}
-    read = [v for eqn in staged.jaxpr.eqns for v in eqn.invars] + list(staged.jaxpr.outvars)
-    return not any(id(v) in own for v in read)
+    return not any(reads_input(staged, k) for k in range(len(staged.jaxpr.invars)))

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import tree_util
 
-from . import dtypes
+from .arrays import asarray
 from .errors import TracerError
 from .lowering import jax_api
 
@@ -102,6 +102,10 @@ def quabla_errors() -> Iterator[None]:
             "a TraceTensor of another trace was combined with this trace: it escaped the function that created it "
             f"(through a global, a container, or an attribute) and is used after its trace ended\n{error}"
         ) from error
+    except TypeError as error:
+        if "can be converted to a scalar index" not in str(error):
+            raise
+        raise TracerError(f"an integer index {_CONCRETE}\n{error}") from error
 
 
 # ---- checks that only the running program can decide ------------------------------------------------------
@@ -197,6 +201,12 @@ class Staged:
         return tree_util.tree_unflatten(self.tree, leaves)
 
 
+def reads_input(staged: Staged, index: int) -> bool:
+    """Whether an equation or an output of a staged function reads its `index`-th array."""
+    var = staged.jaxpr.invars[index]
+    return any(v is var for eqn in staged.jaxpr.eqns for v in eqn.invars) or any(v is var for v in staged.jaxpr.outvars)
+
+
 def stage(fun: Callable[..., Any], avals: Sequence[Any]) -> Staged:
     """Traces `fun(*arrays)` once on abstract arrays.
 
@@ -254,13 +264,11 @@ def as_leaf(leaf: Any) -> Any:
     """
     if isinstance(leaf, (jax.Array, bool, int, float)) and not isinstance(leaf, np.generic):
         return leaf
-    if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind in "fiub":
-        if leaf.dtype.kind in "iu":
-            return copy_value(leaf, dtypes.default_float())
-        return copy_value(leaf)
+    if isinstance(leaf, (np.ndarray, np.generic, bytearray, memoryview)) or hasattr(type(leaf), "__array__"):
+        return asarray(leaf)
     if _is_key(leaf):
         raise TypeError(
-            "a quabla random key cannot be a traced argument: keys are host values, so sample outside the transformed "
+            "a quabla.random key cannot be a traced argument: keys are host values, so sample outside the transformed "
             "function and pass the arrays, or make the key static with static_argnums/static_argnames (one trace per key)"
         )
     raise _container_error(leaf) or TypeError(

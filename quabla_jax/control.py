@@ -19,11 +19,13 @@ from jax import lax
 from . import loops
 from ._regions import DetachedPredicateError, check_region, closure_message, ignores_arguments, region
 from ._staging import (
+    Staged,
     abstract,
     is_array,
     is_floating,
     is_tracer,
     quabla_errors,
+    reads_input,
     runtime_check,
     shape_text,
     stage,
@@ -96,20 +98,20 @@ def _carry_and_output(result: Any, like: Any) -> tuple[jax.Array, jax.Array]:
     return carry, strong(asarray(result[1]))
 
 
-def _refuse_masks(carry: jax.Array, operands: Sequence[jax.Array], loop: str) -> None:
-    """Loop regions carry floats; a bool operand is refused, an integer one rides along (Quabla has no integers)."""
+_FLOATS_ONLY = "loop regions accept only floating values, so convert masks explicitly with astype"
+
+
+def _refuse_mask_carry(carry: jax.Array, loop: str) -> None:
     if not is_floating(carry):
-        _refuse(f"{loop} input carry", carry)
+        raise ValueError(f"{loop} input carry has dtype {short(carry.dtype)}; {_FLOATS_ONLY}")
+
+
+def _refuse_mask_operands(staged: Staged, operands: Sequence[jax.Array], loop: str) -> None:
+    """A region may not read a bool operand; an integer one rides along (Quabla has no integers)."""
+    first = len(staged.jaxpr.invars) - len(operands)
     for position, operand in enumerate(operands):
-        if operand.dtype == np.bool_:
-            _refuse(f"{loop} input operand {position}", operand)
-
-
-def _refuse(what: str, x: Any) -> None:
-    raise ValueError(
-        f"{what} has dtype {short(x.dtype)}; loop regions accept only floating values, so convert masks explicitly with "
-        "astype"
-    )
+        if operand.dtype == np.bool_ and reads_input(staged, first + position):
+            raise ValueError(f"{loop} input operand {position} has dtype {short(operand.dtype)}; {_FLOATS_ONLY}")
 
 
 def _traced(*values: Any) -> bool:
@@ -255,9 +257,11 @@ def fori_loop(
         for i in range(start, stop):
             carry = _next_carry(_call(body_fun, i, carry, *inputs), carry)
         return carry
-    _refuse_masks(carry, inputs, "fori loop")
+    _refuse_mask_carry(carry, "fori loop")
     avals = [_index_aval(carry), abstract(carry), *map(abstract, inputs)]
-    body = _one(region(body_fun, avals, "the body of fori_loop", lambda result: _next_carry(result, carry)))
+    staged = region(body_fun, avals, "the body of fori_loop", lambda result: _next_carry(result, carry))
+    _refuse_mask_operands(staged, inputs, "fori loop")
+    body = _one(staged)
     if start == stop:
         return carry
     dtype = carry.dtype
@@ -303,7 +307,7 @@ def scan(
     traced = _traced(carry, *inputs)
     if unroll or not traced:
         return _scan_in_python(f, carry, count, inputs, traced)
-    _refuse_masks(carry, inputs, "scan")
+    _refuse_mask_carry(carry, "scan")
 
     def finish(result):
         after, output = _carry_and_output(result, carry)
@@ -315,7 +319,9 @@ def scan(
         return after, output
 
     avals = [abstract(carry), _index_aval(carry), *map(abstract, inputs)]
-    body = _one(region(f, avals, "the body of scan", finish))
+    staged = region(f, avals, "the body of scan", finish)
+    _refuse_mask_operands(staged, inputs, "scan")
+    body = _one(staged)
     dtype = carry.dtype
 
     def step(state, _):
@@ -383,10 +389,13 @@ def while_loop(
     carry, inputs = _carry(init_val), _operands(operands)
     if not _traced(carry, *inputs):
         return _while_in_python(cond_fun, body_fun, carry, inputs)
-    _refuse_masks(carry, inputs, "while loop")
+    _refuse_mask_carry(carry, "while loop")
     avals = [abstract(carry), *map(abstract, inputs)]
-    holds = _one(_predicate_region(cond_fun, avals))
-    body = _one(region(body_fun, avals, "the body of while_loop", lambda result: _next_carry(result, carry)))
+    predicate = _predicate_region(cond_fun, avals)
+    _refuse_mask_operands(predicate, inputs, "while loop predicate")
+    staged = region(body_fun, avals, "the body of while_loop", lambda result: _next_carry(result, carry))
+    _refuse_mask_operands(staged, inputs, "while loop")
+    holds, body = _one(predicate), _one(staged)
     out = loops.while_loop(
         lambda c: holds(c, *inputs), lambda c: body(c, *inputs), carry, checkpoint=checkpoint
     )
@@ -402,7 +411,7 @@ def _predicate(result: Any) -> jax.Array:
     return array
 
 
-def _predicate_region(cond_fun: Callable[..., Any], avals: Sequence[Any]) -> Any:
+def _predicate_region(cond_fun: Callable[..., Any], avals: Sequence[Any]) -> Staged:
     staged = stage(lambda *arrays: _predicate(cond_fun(*arrays)), avals)
     if staged.captured:
         kind = DetachedPredicateError if ignores_arguments(staged) else TracerError

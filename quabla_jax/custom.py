@@ -384,10 +384,7 @@ class _Checkpoint:
 
     def __call__(self, *args: Any) -> Any:
         count = len(args)
-        for n in self.static_argnums:
-            if not -count <= n < count:
-                raise ValueError(f"static_argnums={self.static_argnums} is out of range for a call with {count} arguments")
-        arguments = Arguments(args, static=tuple(n % count for n in self.static_argnums))
+        arguments = Arguments(args, static=tuple(n % count for n in self.static_argnums if -count <= n < count))
         if jax_api.no_trace_active() and not any(map(is_tracer, arguments.arrays)):
             return self.fun(*args)
         staged = stage(lambda *arrays: self.fun(*arguments.rebuild(arrays)), arguments.avals)

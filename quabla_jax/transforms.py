@@ -68,13 +68,23 @@ def _scalar_value(value: Any) -> None:
 
 
 class _Grad(Transform):
-    def __init__(self, fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, with_value: bool = False):
+    """`masks` is what stands at the leaves that have no gradient: None, or 0.0 inside a hessian."""
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        argnums: Any = 0,
+        has_aux: bool = False,
+        with_value: bool = False,
+        masks: float | None = None,
+    ):
         super().__init__(fun)
+        self.masks = masks
         self.name = "value_and_grad" if with_value else "grad"
         self.argnums, self.has_aux, self.with_value = argnums, has_aux, with_value
         if isinstance(argnums, list):
             argnums = tuple(argnums)
-        self.options = (repr(argnums), bool(has_aux))
+        self.options = (repr(argnums), bool(has_aux), masks)
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         no_keywords(self, keywords)
@@ -112,7 +122,7 @@ class _Grad(Transform):
         def finish(outputs):
             value, aux = staged.result(outputs[:count])
             by_array = dict(zip(chosen, outputs[count:]))
-            trees = tuple(arguments.tree_of(p, by_array) for p in positions)
+            trees = tuple(arguments.tree_of(p, by_array, self.masks) for p in positions)
             grads = trees[0] if single else trees
             if self.with_value:
                 return ((value, aux) if self.has_aux else value), grads
@@ -431,6 +441,6 @@ def jacobian(fun: Callable[..., Any], argnums: Any = 0) -> Any:
 
 def hessian(fun: Callable[..., Any], argnums: Any = 0) -> Any:
     """The second derivatives of a scalar function: `jacobian(grad(fun, argnums), argnums)`, forward over reverse."""
-    return _Jacobian(_Grad(fun, argnums), argnums, "hessian")
+    return _Jacobian(_Grad(fun, argnums, masks=0.0), argnums, "hessian")
 
 
