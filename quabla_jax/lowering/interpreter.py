@@ -142,7 +142,7 @@ def apply_rule(emitter: Emitter, eqn: Any, inputs: list[Value]) -> Any:
     if rule is None:
         return _expand(emitter, eqn, inputs)
     if rule.function is None:
-        raise _unsupported(emitter, eqn, rule.reason)
+        raise unsupported(emitter, eqn, rule.reason)
     if not rule.keys and any(map(_is_key, (*eqn.invars, *eqn.outvars))):
         return _over_key_words(emitter, eqn, inputs)
     return rule.function(emitter, eqn, *inputs)
@@ -153,7 +153,8 @@ def _is_key(atom: Any) -> bool:
     return dtype is not None and jax_api.is_key_dtype(dtype)
 
 
-def _unsupported(emitter: Emitter, eqn: Any, reason: str) -> UnsupportedOperationError:
+def unsupported(emitter: Emitter, eqn: Any, reason: str) -> UnsupportedOperationError:
+    """The error that names a primitive, the target, the reason and the user's line."""
     target = emitter.session.target
     line = emitter.source
     return UnsupportedOperationError(
@@ -172,7 +173,7 @@ def _expand(emitter: Emitter, eqn: Any, inputs: list[Value]) -> rules.Inline:
     if fun is None:
         fun = (jax_api.python_lowering(eqn.primitive) or (None,))[0]
     if fun is None:
-        raise _unsupported(
+        raise unsupported(
             emitter, eqn, "it has no rule and JAX has no Python definition of it; register one in quabla_jax.lowering.rules"
         )
     return rules.Inline(expansion(eqn, fun), tuple(inputs))

@@ -661,3 +661,7 @@ def is_concrete(x: Any) -> bool:
 def jit_disabled() -> bool:
     """Whether jax.disable_jit is in force."""
     return bool(jax.config.jax_disable_jit)
+
+
+from jax._src.ad_checkpoint import remat_p  # noqa: E402, F401
+from jax._src.pjit import jit_p  # noqa: E402, F401

@@ -84,6 +84,7 @@ def load() -> None:
         calls,
         control,
         convolution,
+        definitions,
         dot,
         elementwise,
         fourier,

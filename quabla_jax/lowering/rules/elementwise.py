@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..emitter import Emitter
-from ..program import Const, Value
+from ..program import Const, Op, Value
 from . import register
 
 _DIRECT = (
@@ -158,7 +158,21 @@ def _convert(e: Emitter, eqn, x: Value):
     dtype = np.dtype(eqn.params["new_dtype"])
     if is_complex(x.dtype) and not is_complex(dtype) and dtype != bool:
         x = e.real(x)
+    if x.dtype.itemsize == 2 and is_float(x.dtype) and dtype == np.float32:
+        wide = _unrounded_product(e, x)
+        if wide is not None:
+            return wide
     return e.cast(x, dtype)
+
+
+def _unrounded_product(e: Emitter, x: Value) -> Value | None:
+    """A half-precision matmul that is widened at once keeps its float32 sum, as XLA keeps it."""
+    shape, node = x.shape, e.producer.get(x)
+    while isinstance(node, Op) and node.name == "reshape":
+        node = e.producer.get(node.inputs[0])
+    if not isinstance(node, Op) or node.name != "matmul":
+        return None
+    return e.reshape(e.op("matmul", *node.inputs, dtype=np.dtype(np.float32)), shape)
 
 
 def _bitcast(e: Emitter, eqn, x: Value):

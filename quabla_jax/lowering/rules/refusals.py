@@ -2,12 +2,58 @@
 
 from __future__ import annotations
 
-from . import refuse
+import numpy as np
 
-refuse(
-    "pure_callback_p io_callback_p debug_callback_p debug_print_p inspect_sharding_p",
-    "it calls Python on the host while the program runs, and a lowered program holds no Python",
-)
-refuse("ffi_call_p custom_partitioning_p", "it calls a compiled function made for XLA")
+from ..emitter import Emitter
+from ..program import Value
+from . import refuse, register
+from .elementwise import is_complex, is_float
+
+_CALLBACK = "it calls Python on the host while the program runs, and a lowered program holds no Python"
+
+
+def _pure_callback(e: Emitter, eqn, *inputs: Value):
+    """Refused, but for the callback by which equinox's error_if raises: that one only ever raises.
+
+    A lowered program cannot raise, so its results become NaN (equinox's own on_error="nan"), least integers and False.
+    """
+    from ..interpreter import unsupported
+
+    function = getattr(eqn.params.get("callback"), "callback_func", None)
+    function = getattr(function, "func", function)
+    if getattr(function, "__module__", "") != "equinox._errors":
+        raise unsupported(e, eqn, _CALLBACK)
+    return [e.full(v.aval.shape, _poison(np.dtype(v.aval.dtype)), v.aval.dtype) for v in eqn.outvars]
+
+
+def _poison(dtype: np.dtype):
+    if is_float(dtype) or is_complex(dtype):
+        return np.nan
+    return False if dtype == bool else np.iinfo(dtype).min
+
+
+register("pure_callback_p", "refused", _pure_callback, reason=_CALLBACK)
+refuse("io_callback_p debug_callback_p debug_print_p inspect_sharding_p check_p", _CALLBACK)
+refuse("ffi_call_p custom_partitioning_p cudnn_fusion_p", "it calls a compiled function made for XLA")
 refuse("call_exported_p", "it holds StableHLO, not a jaxpr")
 refuse("schur_p hessenberg_p tridiagonal_p geqp3_p", "no target has this factorisation")
+refuse(
+    "rng_bit_generator_p rng_uniform_p",
+    "its bits are XLA's own and differ from device to device; use threefry keys, whose bits are the same everywhere",
+)
+refuse(
+    "shard_map_p psum_p psum_invariant_p pmax_p pmin_p ppermute_p psend_p precv_p pbroadcast_p all_gather_p all_to_all_p "
+    "all_gather_invariant_p all_gather_reduced_p ragged_all_to_all_p reduce_scatter_p axis_index_p unreduced_psum_p "
+    "unreduced_reduce_scatter_p all_gather_start_p all_gather_reduced_start_p psum_start_p psum_invariant_start_p "
+    "unreduced_psum_start_p reduce_scatter_start_p unreduced_reduce_scatter_start_p all_to_all_start_p "
+    "pbroadcast_start_p ppermute_start_p all_gather_done_p psum_done_p reduce_scatter_done_p all_to_all_done_p "
+    "pbroadcast_done_p ppermute_done_p",
+    "it speaks to other devices, and a lowered program runs on one",
+)
+refuse("dim_as_value_p dimension_size_p shape_assertion_p", "a lowered program has static shapes")
+refuse(
+    "dot_product_attention_fwd_p dot_product_attention_bwd_p dot_product_attention_fwd_wrapper "
+    "dot_product_attention_bwd_wrapper dot_product_attention_fp8_fwd_p dot_product_attention_fp8_bwd_p "
+    "dot_product_attention_fp8_fwd_wrapper dot_product_attention_fp8_bwd_wrapper scaled_matmul_p scaled_matmul_wrapper",
+    "it is a kernel of cuDNN",
+)

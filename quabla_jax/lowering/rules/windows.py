@@ -10,7 +10,6 @@ from ..emitter import Emitter
 from ..numpy_ops import greatest, least
 from ..program import Value
 from . import register
-from .elementwise import total_order
 
 
 def _windows(e: Emitter, x: Value, fill, p) -> Value:
@@ -71,6 +70,10 @@ def _select_and_gather_add(e: Emitter, eqn, tangents: Value, operand: Value):
 
 
 def _select_and_scatter_add(e: Emitter, eqn, source: Value, operand: Value):
+    """Max pooling's transpose. Padding competes as the identity, as on XLA's CPU; a window with a NaN selects its
+
+    first NaN, where XLA's result depends on the order of its comparisons.
+    """
     p, select = eqn.params, _select_name(eqn.params)
     fill = _identity("max" if select == "ge" else "min", operand.dtype)
     if operand.size == 0 or source.size == 0:
@@ -79,8 +82,7 @@ def _select_and_scatter_add(e: Emitter, eqn, source: Value, operand: Value):
     total = operand.size
     places = e.reshape(e.iota(np.int32, (total,), 0), operand.shape)
     places = _windows(e, places, total, p)  # padding points at an extra slot
-    inside = e.ne(places, total)
-    where = _first_selected(e, keys, inside, select)
+    where = _picked(e, keys, select)
     target = e.op("take_along_axis", places, e.reshape(where, (*where.shape, 1)), axis=where.ndim)
     flat = e.op(
         "scatter_flat",
@@ -91,16 +93,6 @@ def _select_and_scatter_add(e: Emitter, eqn, source: Value, operand: Value):
         unique=False,
     )
     return e.reshape(e.slice_axis(flat, 0, 0, total), operand.shape)
-
-
-def _first_selected(e: Emitter, keys: Value, inside: Value, select: str) -> Value:
-    """As _picked, but padding is never chosen while the window holds an element of the operand."""
-    from .elementwise import is_float
-
-    order = total_order(e, keys) if is_float(keys.dtype) else keys
-    where = _picked(e, order, select)
-    worst = np.iinfo(order.dtype).min if select == "ge" else np.iinfo(order.dtype).max
-    return _picked(e, e.select(inside, order, worst), select) if order.dtype != bool else where
 
 
 register("reduce_window_sum_p", "composed", _monoid("sum"))

@@ -1,0 +1,125 @@
+"""Primitives that JAX hands to a library or to XLA, defined over jax.numpy and traced."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..emitter import Emitter
+from ..program import Value
+from . import Inline, register
+from .series import CHEBYSHEV_I1E_LARGE, CHEBYSHEV_I1E_SMALL, EULER_MACLAURIN, chebyshev
+
+
+def _geqrf(a):
+    """Householder QR in LAPACK's packing: R above the diagonal, the reflectors' tails below it, and their factors."""
+    *batch, m, n = a.shape
+    k = min(m, n)
+    rows, columns = jnp.arange(m), jnp.arange(n)
+
+    def reflect(i, state):
+        a, taus = state
+        column = lax.dynamic_index_in_dim(a, i, axis=-1, keepdims=False)
+        alpha = jnp.sum(jnp.where(rows == i, column, 0), -1)
+        tail = jnp.where(rows > i, column, 0)
+        scale = jnp.max(jnp.abs(column * (rows >= i)), -1)
+        safe = jnp.where(scale == 0, 1, scale)
+        norm = safe * jnp.sqrt(jnp.sum(jnp.square(jnp.abs(jnp.where(rows >= i, column, 0) / safe[..., None])), -1))
+        trivial = jnp.all(tail == 0, -1) & (jnp.imag(alpha) == 0)
+        beta = jnp.where(jnp.real(alpha) >= 0, -norm, norm)
+        divisor = jnp.where(trivial, 1, alpha - beta)
+        tau = jnp.where(trivial, 0, (beta - alpha) / jnp.where(trivial, 1, beta)).astype(a.dtype)
+        v = jnp.where(rows == i, 1, tail / divisor[..., None]).astype(a.dtype)
+        projected = jnp.einsum("...m,...mn->...n", jnp.conj(v), a)
+        change = jnp.conj(tau)[..., None, None] * v[..., :, None] * projected[..., None, :]
+        a = jnp.where(columns > i, a - change, a)
+        pivot = jnp.where(trivial, alpha, beta.astype(a.dtype))[..., None]
+        packed = jnp.where(rows < i, column, jnp.where(rows == i, pivot, v))
+        a = jnp.where(columns == i, packed[..., None], a)
+        taus = jnp.where(jnp.arange(k) == i, tau[..., None], taus)
+        return a, taus
+
+    return lax.fori_loop(0, k, reflect, (a, jnp.zeros((*batch, k), a.dtype)))
+
+
+def _householder_product(a, taus):
+    """The first columns of H_1 H_2 ... H_k, each H = I - tau v v^H with v below a's diagonal."""
+    *_, m, n = a.shape
+    k = taus.shape[-1]
+    rows = jnp.arange(m)
+    start = jnp.broadcast_to(jnp.eye(m, n, dtype=a.dtype), a.shape)
+
+    def apply(step, q):
+        i = k - 1 - step
+        column = lax.dynamic_index_in_dim(a, i, axis=-1, keepdims=False)
+        v = jnp.where(rows == i, 1, jnp.where(rows > i, column, 0)).astype(a.dtype)
+        tau = lax.dynamic_index_in_dim(taus, i, axis=-1, keepdims=False)
+        projected = jnp.einsum("...m,...mn->...n", jnp.conj(v), q)
+        return q - tau[..., None, None] * v[..., :, None] * projected[..., None, :]
+
+    return lax.fori_loop(0, k, apply, start)
+
+
+def _bessel_i1e(x):
+    """exp(-|x|) I1(x): Chebyshev series in |x| on [0, 8] and in 1/|x| beyond."""
+    size = jnp.abs(x)
+    safe = jnp.where(size > 8, size, 8)
+    small = size * chebyshev(jnp.where(size > 8, 8, size) / 4 - 1, CHEBYSHEV_I1E_SMALL, x.dtype)
+    large = chebyshev(16 / safe - 1, CHEBYSHEV_I1E_LARGE, x.dtype) / jnp.sqrt(safe)
+    return jnp.where(jnp.isnan(x), x, jnp.where(size > 8, large, small) * jnp.sign(x))
+
+
+def _zeta(x, q):
+    """Hurwitz zeta for x > 1 by Euler-Maclaurin summation after ten terms (DLMF 25.11.28)."""
+    terms = 10
+    safe = jnp.where(q > 0, q, 1)
+    total = jnp.zeros_like(x)
+    for n in range(terms):
+        total += (safe + n) ** -x
+    a = safe + terms
+    power = a**-x
+    total += power * a / (x - 1) + power / 2
+    factor = x / a
+    for n, coefficient in enumerate(EULER_MACLAURIN):
+        total += coefficient * power * factor
+        k = 2 * n + 1
+        factor = factor * (x + k) / a * (x + k + 1) / a
+    total = jnp.where(x == jnp.inf, jnp.where(safe > 1, 0.0, jnp.where(safe == 1, 1.0, jnp.inf)).astype(x.dtype), total)
+    pole = (q <= 0) & (q == jnp.floor(q))
+    total = jnp.where(q > 0, total, jnp.where(pole, jnp.inf, jnp.nan)).astype(x.dtype)
+    total = jnp.where(x == 1, jnp.inf, jnp.where(x < 1, jnp.nan, total))
+    return jnp.where(jnp.isnan(x) | jnp.isnan(q), jnp.nan, total).astype(x.dtype)
+
+
+def _polygamma(m, x):
+    """(-1)^(m+1) m! zeta(m+1, x); order 0 is digamma."""
+    sign = jnp.where(jnp.floor(m / 2) * 2 == m, -1.0, 1.0)
+    value = sign * jnp.exp(lax.lgamma(m + 1)) * lax.zeta(m + 1, x)
+    value = jnp.where(m == 0, lax.digamma(x), value)
+    return jnp.where((m < 0) | (m != jnp.floor(m)), jnp.nan, value).astype(x.dtype)
+
+
+def _defined(fun):
+    def rule(e: Emitter, eqn, *inputs: Value):
+        from ..interpreter import expansion
+
+        return Inline(expansion(eqn, lambda_of(fun)), inputs)
+
+    return rule
+
+
+_wrapped: dict = {}
+
+
+def lambda_of(fun):
+    """fun without the equation's parameters, one object a function so that expansions are kept."""
+    return _wrapped.setdefault(fun, lambda *xs, **_: fun(*xs))
+
+
+register("geqrf_p", "expanded", _defined(_geqrf))
+register("householder_product_p", "expanded", _defined(_householder_product))
+register("bessel_i1e_p", "expanded", _defined(_bessel_i1e))
+register("zeta_p", "expanded", _defined(_zeta))
+register("polygamma_p", "expanded", _defined(_polygamma))
