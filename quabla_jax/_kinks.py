@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["absolute", "arccosh", "arctan2", "hypotenuse", "larger", "power_of", "power_to", "power", "root", "smaller"]
+__all__ = ["absolute", "arccosh", "arctan2", "extreme", "hypotenuse", "larger", "power_of", "power_to", "power", "root", "smaller"]
 
 
 @jax.custom_jvp
@@ -63,6 +63,23 @@ def smaller(a, b):
 def _smaller_jvp(primals, tangents):
     (a, b), (ta, tb) = primals, tangents
     return smaller(a, b), jnp.where((a < b) | jnp.isnan(a), ta, tb)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def extreme(x, axes: tuple[int, ...], largest: bool):
+    """The largest or smallest entry over `axes`, kept with extent 1; ties share the slope, NaN has slope NaN."""
+    return (jnp.max if largest else jnp.min)(x, axis=axes, keepdims=True)
+
+
+@extreme.defjvp
+def _extreme_jvp(axes, largest, primals, tangents):
+    (x,), (t,) = primals, tangents
+    peak = extreme(x, axes, largest)
+    # Piecewise constant, so that second derivatives are zero.
+    fixed = lax.stop_gradient(peak)
+    share = (lax.stop_gradient(x) == fixed).astype(x.dtype)
+    share = share / jnp.sum(share, axis=axes, keepdims=True)
+    return peak, jnp.sum(t * jnp.where(jnp.isnan(fixed), jnp.nan, share), axis=axes, keepdims=True)
 
 
 def _base_slope(x, y):

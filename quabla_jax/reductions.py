@@ -81,18 +81,23 @@ def prod(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     return jnp.prod(x, axis=axes_of(axis, x.ndim), keepdims=keepdims)
 
 
+def _extreme(x: jax.Array, axes: tuple[int, ...], keepdims: bool, largest: bool) -> jax.Array:
+    peak = _kinks.extreme(x, axes, largest)
+    return peak if keepdims else jnp.squeeze(peak, axes)
+
+
 @concrete
 def max(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """The largest entry over `axis`; ties share the slope equally, NaN spreads."""
     x = numeric("max", x)
-    return jnp.max(x, axis=axes_of(axis, x.ndim), keepdims=keepdims)
+    return _extreme(x, axes_of(axis, x.ndim), keepdims, True)
 
 
 @concrete
 def min(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """The smallest entry over `axis`; ties share the slope equally, NaN spreads."""
     x = numeric("min", x)
-    return jnp.min(x, axis=axes_of(axis, x.ndim), keepdims=keepdims)
+    return _extreme(x, axes_of(axis, x.ndim), keepdims, False)
 
 
 @concrete
