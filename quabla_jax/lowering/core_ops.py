@@ -214,6 +214,10 @@ def _table() -> dict[str, CoreOp]:
             "general: eigenvalues, then left, then right eigenvectors where asked; complex",
         ),
     )
+    family(
+        "host",
+        ("host_call", "callback results", "callback(*inputs) on the host, results ((shape, dtype), ...); a target may refuse it"),
+    )
     return {row.name: row for row in rows}
 
 

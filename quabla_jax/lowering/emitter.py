@@ -122,7 +122,7 @@ class Emitter:
     def _fold(self, name, inputs, params, specs) -> tuple[Value, ...] | None:
         """Constant results, where every input is constant and small; None otherwise."""
         family = CORE_OPS[name].family
-        if not inputs or family in ("linalg", "matmul"):
+        if not inputs or family in ("linalg", "matmul", "host"):
             return None
         splats = [self.splat(v) for v in inputs]
         if family in _ELEMENTWISE and all(s is not None for s in splats):

@@ -160,7 +160,12 @@ def _eig(shapes, dtypes, params) -> list[Spec]:
     return [(shapes[0][:-1], dtype)] + [(shapes[0], dtype)] * (params["left"] + params["right"])
 
 
+def _host_call(shapes, dtypes, params) -> list[Spec]:
+    return [(tuple(shape), np.dtype(dtype)) for shape, dtype in params["results"]]
+
+
 _BY_NAME = {
+    "host_call": _host_call,
     "abs": _to_real, "real": _to_real, "imag": _to_real, "complex": _to_complex, "is_finite": _to_bool,
     "eq": _to_bool, "ne": _to_bool, "lt": _to_bool, "le": _to_bool, "gt": _to_bool, "ge": _to_bool,
     "select": lambda shapes, dtypes, params: [(shapes[1], dtypes[1])], "cast": _cast, "bitcast": _cast,

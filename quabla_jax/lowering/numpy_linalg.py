@@ -21,7 +21,7 @@ def _cholesky(x):
         try:
             out[index] = np.linalg.cholesky(full[index])
         except np.linalg.LinAlgError:
-            out[index] = np.nan
+            out[index] = np.tril(np.full(x.shape[-2:], np.nan))
     return out
 
 

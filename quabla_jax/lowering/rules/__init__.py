@@ -88,6 +88,7 @@ def load() -> None:
         dot,
         elementwise,
         fourier,
+        host,
         indexing,
         keys,
         linalg,

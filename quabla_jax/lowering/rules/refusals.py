@@ -2,38 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from ..emitter import Emitter
-from ..program import Value
-from . import refuse, register
-from .elementwise import is_complex, is_float
-
-_CALLBACK = "it calls Python on the host while the program runs, and a lowered program holds no Python"
+from . import refuse
+from .host import REASON
 
 
-def _pure_callback(e: Emitter, eqn, *inputs: Value):
-    """Refused, but for the callback by which equinox's error_if raises: that one only ever raises.
 
-    A lowered program cannot raise, so its results become NaN (equinox's own on_error="nan"), least integers and False.
-    """
-    from ..interpreter import unsupported
-
-    function = getattr(eqn.params.get("callback"), "callback_func", None)
-    function = getattr(function, "func", function)
-    if getattr(function, "__module__", "") != "equinox._errors":
-        raise unsupported(e, eqn, _CALLBACK)
-    return [e.full(v.aval.shape, _poison(np.dtype(v.aval.dtype)), v.aval.dtype) for v in eqn.outvars]
-
-
-def _poison(dtype: np.dtype):
-    if is_float(dtype) or is_complex(dtype):
-        return np.nan
-    return False if dtype == bool else np.iinfo(dtype).min
-
-
-register("pure_callback_p", "refused", _pure_callback, reason=_CALLBACK)
-refuse("io_callback_p debug_callback_p debug_print_p inspect_sharding_p check_p", _CALLBACK)
+refuse("io_callback_p debug_callback_p debug_print_p inspect_sharding_p check_p", REASON)
 refuse("ffi_call_p custom_partitioning_p cudnn_fusion_p", "it calls a compiled function made for XLA")
 refuse("call_exported_p", "it holds StableHLO, not a jaxpr")
 refuse("schur_p hessenberg_p tridiagonal_p geqp3_p", "no target has this factorisation")
