@@ -56,6 +56,12 @@ class LaxQuabla:
 
     @staticmethod
     def fori_loop(lower, upper, body_fun, init_val, *, operands=(), unroll=False, checkpoint="auto"):
+        if unroll:
+            carry = jnp.asarray(init_val)
+            for i in range(lower, upper):
+                carry = body_fun(i, carry, *operands)
+            return carry
+
         def body(i, carry):
             return body_fun(_index(i, carry), carry, *operands)
 
@@ -63,6 +69,13 @@ class LaxQuabla:
 
     @staticmethod
     def scan(f, init, *, length, operands=(), unroll=False, checkpoint="auto"):
+        if unroll:
+            carry, outputs = jnp.asarray(init), []
+            for i in range(length):
+                carry, y = f(carry, i, *operands)
+                outputs.append(y)
+            return carry, jnp.stack(outputs)
+
         def body(carry, i):
             return f(carry, _index(i, carry), *operands)
 
