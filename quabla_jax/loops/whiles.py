@@ -120,9 +120,11 @@ def _bind(eqn: Any, inputs: Sequence[Any], checkpoint: Any) -> list[Any] | None:
         return None
     cc, c, x = split(inputs, num_cc, num_c, len(inputs) - num_cc - num_c)
     g, predicate, used_cc, fixed = _traced(cond, num_cc, body, num_c)
-    head = [*pick(fixed, x), *pick(used_cc, cc)]
+    settle = lambda values, avals: list(map(api.settle, values, avals))
+    tested = predicate.test
+    head = settle([*pick(fixed, x), *pick(used_cc, cc)], tested.avals[: tested.num_consts])
     pool = pool_for(checkpoint, sum(api.aval_bytes(a) for a in g.x_avals))
-    args = [*c, *pick(fixed, x), *omit(fixed, x)]
+    args = settle([*c, *pick(fixed, x), *omit(fixed, x)], g.avals)
     out = iter(bind_loop(head, args, g, predicate, Lanes.none(len(args)), pool)[0])
     return [a if f else next(out) for a, f in zip(x, fixed, strict=True)]
 
