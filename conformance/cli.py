@@ -14,7 +14,11 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 
 __all__ = ["main"]
 
-TIERS = {"quick": "one dtype a case, no slow cases", "full": "everything"}
+TIERS = {
+    "quick": "one cell a case on two backends, no slow cases",
+    "full": "a few transforms of every case on every backend, which ones rotates",
+    "exhaustive": "every case, backend, transform and dtype",
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -185,8 +189,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"conformance: {error}", file=sys.stderr)
         return 2
     unavailable = {n: r for n, b in loaded.items() if (r := b.available()) is not None}
-    quick = args.tier == "quick"
-    cells = runner.cells(names, globs, transforms, slow=not quick, quick=quick)
+    cells = runner.cells(names, globs, transforms, args.tier)
     if not cells:
         print("conformance: no cell matches", file=sys.stderr)
         return 2
@@ -207,7 +210,7 @@ def main(argv: list[str] | None = None) -> int:
             state.writelines(json.dumps(r) + "\n" for r in finished)
             state.flush()
             advance(len(finished))
-    complete = not (args.case or args.transforms or quick)
+    complete = not (args.case or args.transforms) and args.tier == "exhaustive"
     stale = _stale(cells, records, complete)
     _write(args, records, unavailable, stale)
     return _print(records, unavailable, stale, previous)

@@ -6,6 +6,7 @@ import contextlib
 import signal
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
@@ -24,6 +25,9 @@ from .ulp import distance
 __all__ = ["Cell", "Record", "applies", "cells", "run_case", "run_cell"]
 
 SECONDS_A_CELL = 120
+FULL_TRANSFORMS = (
+    3  # transforms of a case that the full tier runs on each backend; which ones rotates from case to case
+)
 
 
 @dataclass(frozen=True)
@@ -73,27 +77,53 @@ def applies(case: Case, backend: Any, transform: str) -> bool:
     return not only or f"only:{backend.name}" in only
 
 
+def _chosen(tier: str, cell: Cell, case: Case, names: list[str]) -> bool:
+    """Whether a tier runs this cell. The choice hangs on the names alone, so it is the same on every machine, and over
+    the cases every transform and dtype comes up on every backend."""
+    if tier == "exhaustive":
+        return True
+    if case.raises is not None:
+        return True  # these are cheap: nothing is compiled
+    turn = zlib.crc32(case.name.encode())
+    usual = [t for t in case.transforms if t not in ("eager", "jit_grad")] or list(case.transforms)
+    if tier == "quick":
+        others = [n for n in names if n != backends.REFERENCE.name]
+        mine = {others[(turn + k) % len(others)] for k in range(2)} if others else set(names)
+        return (
+            cell.backend in mine
+            and cell.dtype == case.dtypes[turn % len(case.dtypes)]
+            and cell.transform == usual[turn % len(usual)]
+        )
+    step = max(1, len(usual) // FULL_TRANSFORMS)
+    picked = {
+        usual[(turn + zlib.crc32(cell.backend.encode()) + k * step) % len(usual)]
+        for k in range(FULL_TRANSFORMS)
+    }
+    if hasattr(backends.load(cell.backend), "space") and cell.backend != backends.REFERENCE.name:
+        picked |= {case.transforms[turn % len(case.transforms)]}
+    return (
+        cell.transform in picked
+        and cell.dtype == case.dtypes[(turn + len(cell.transform)) % len(case.dtypes)]
+    )
+
+
 def cells(
-    names: list[str],
-    globs: list[str],
-    transforms: list[str] | None = None,
-    slow: bool = True,
-    quick: bool = False,
+    names: list[str], globs: list[str], transforms: list[str] | None = None, tier: str = "exhaustive"
 ) -> list[Cell]:
-    """All cells of the named backends for cases that match any glob; `quick` thins them to the quick tier."""
+    """All cells of the named backends for cases that match any glob, thinned to a tier: quick, full or exhaustive."""
+    loaded = {name: backends.load(name) for name in names}
     found = []
     for case in CASES.values():
-        if not any(fnmatch(case.name, g) for g in globs) or (case.slow and not slow):
+        if not any(fnmatch(case.name, g) for g in globs) or (case.slow and tier == "quick"):
             continue
-        for name in names:
-            backend = backends.load(name)
+        for name, backend in loaded.items():
             if backend.available() is not None:
                 continue
             for transform in case.transforms:
                 if transforms and transform not in transforms or not applies(case, backend, transform):
                     continue
-                dtypes = case.dtypes[:1] if quick else case.dtypes
-                found += [Cell(case.name, name, transform, dtype) for dtype in dtypes]
+                made = (Cell(case.name, name, transform, dtype) for dtype in case.dtypes)
+                found += [c for c in made if transforms or _chosen(tier, c, case, names)]
     return found
 
 
