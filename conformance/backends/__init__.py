@@ -21,6 +21,7 @@ BUILT_IN: dict[str, Any] = {
         targets.Mlx(),
         targets.TorchScript(),
         targets.TorchExport(),
+        targets.TorchGraphs(),
         namespace.RealQuabla(),
     )
 }

@@ -47,9 +47,11 @@ class QuablaJax:
     def available(self) -> str | None:
         return None
 
-    def space(self, dialect: str) -> Space:
+    def space(self, dialect: str) -> Space | None:
         if dialect == "jax":
             return jax_space(_EngineLax())
+        if dialect != "quabla":
+            return None
         import quabla_jax as qb
 
         return Space(qb, qb.grad, qb.jvp, qb.vmap, qb.jit, qb.hessian, qb.array, qb.sum)

@@ -12,7 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
-__all__ = ["Mlx", "NumpyOracle", "TorchExport", "TorchScript"]
+from ..transforms import Space
+
+__all__ = ["Mlx", "NumpyOracle", "TorchExport", "TorchGraphs", "TorchScript"]
 
 
 def _function(closed: Any) -> Callable:
@@ -125,3 +127,28 @@ class TorchExport(_Torch):
             torch_bridge.save(torch_bridge.to_exported_program(_function(closed), *_examples(closed)), path)
             module = torch.export.load(path).module()
         return lambda *xs: _from_torch(module(*map(_to_torch, xs)))
+
+
+class TorchGraphs(_Torch):
+    """GraphBuilder itself: programs in the "graph" dialect build their TorchScript by hand."""
+
+    name = "graph"
+
+    def space(self, dialect: str) -> Space | None:
+        if dialect != "graph":
+            return None
+        from quabla_jax import torch_bridge
+
+        def never(*_: Any) -> Any:
+            raise TypeError("a hand-built graph has no transforms")
+
+        return Space(
+            torch_bridge,
+            never,
+            never,
+            never,
+            never,
+            never,
+            lambda a, dtype=None: _to_torch(np.asarray(a)),
+            never,
+        )
