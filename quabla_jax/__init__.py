@@ -18,13 +18,13 @@ _EXPORTS = {
     "dtypes": "ShapeDtype bool_ dtype float32 float64",
     "errors": "QuablaError RetraceLimitError RetraceWarning TracerError UnsupportedOperationError",
     "io": "load save",
-    "linalg": "cholesky solve",
+    "linalg": "solve",
     "loops": "Budget",
     "math": "abs arccos arccosh arcsin arcsinh arctan arctanh atan2 cbrt ceil clip cos cosh equal erf erfc exp exp2 expm1 "
     "floor fmod gelu greater greater_equal hypot isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp "
     "logical_and logical_not logical_or maximum minimum mod nan_to_num not_equal power reciprocal relu remainder round "
     "sigmoid sign silu sin sinh softplus sqrt square tan tanh where",
-    "products": "cross diff dot einsum interp kron matmul outer polyval tensordot trapezoid",
+    "products": "cholesky cross diff dot einsum interp kron matmul outer polyval tensordot trapezoid",
     "reductions": "all any cumsum log_softmax logsumexp max mean min norm prod softmax std sum var",
     "shapes": "broadcast_to concat diag diagonal expand_dims flip meshgrid moveaxis pad ravel repeat reshape roll split "
     "squeeze stack swapaxes tile trace transpose tril triu",

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from . import linalg
 from .arrays import asarray, broadcast, common_shape, concrete, is_number, is_tracer
 from .math import not_equal
 from .promotion import align, as_operand, numeric, operands, refuse_bool
@@ -17,7 +18,7 @@ from .reductions import sum as _sum
 from .shapes import along_axis, concat, one_axis, static_int, static_ints
 
 __all__ = [
-    "cross", "diff", "dot", "einsum", "interp", "kron", "matmul", "outer", "polyval", "tensordot", "trapezoid",
+    "cholesky", "cross", "diff", "dot", "einsum", "interp", "kron", "matmul", "outer", "polyval", "tensordot", "trapezoid",
 ]  # fmt: skip
 
 
@@ -95,6 +96,11 @@ def kron(a: Any, b: Any) -> jax.Array:
     """The Kronecker product; the operand of smaller rank gets leading unit axes."""
     x, y = _factors("mul", a, b)
     return jnp.kron(x, y)
+
+
+def cholesky(x: Any) -> jax.Array:
+    """The lower Cholesky factor: `linalg.cholesky`."""
+    return linalg.cholesky(x)
 
 
 _EINSUM = ("ij,jk->ik", "...ij,...jk->...ik")
