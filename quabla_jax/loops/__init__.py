@@ -1,26 +1,27 @@
 """The engine's front doors: pytrees and closures in, jax.lax semantics out (dialect-free).
 
-Signatures are fixed; the implementation below is the plain jax.lax one until the engine replaces it.
+scan and fori_loop (region.py) bind the counted loop (counted.py), while_loop the unbounded one (whiles.py); both are
+families of primitives closed under jvp, vjp and vmap, so that reverse mode keeps the memory of its plan (plan.py) at
+every order of differentiation. docs/engine.md has the mathematics.
 """
 
 from jax import lax as _lax
 
+from .plan import Budget, LoopPlan, checkpointing, plan_loop
+from .region import fori_loop, scan
+from .whiles import while_loop
 
-class Budget:
-    def __init__(self, size):
-        self.size = size
-
-
-def scan(f, init, xs=None, length=None, *, reverse=False, unroll=1, checkpoint="auto"):
-    return _lax.scan(f, init, xs, length, reverse=reverse, unroll=unroll)
-
-
-def fori_loop(lower, upper, body_fun, init_val, *, unroll=None, checkpoint="auto"):
-    return _lax.fori_loop(lower, upper, body_fun, init_val, unroll=unroll)
-
-
-def while_loop(cond_fun, body_fun, init_val, *, checkpoint=None):
-    return _lax.while_loop(cond_fun, body_fun, init_val)
+__all__ = [
+    "Budget",
+    "LoopPlan",
+    "checkpointing",
+    "cond",
+    "fori_loop",
+    "plan_loop",
+    "scan",
+    "switch",
+    "while_loop",
+]
 
 
 def cond(pred, true_fun, false_fun, *operands):

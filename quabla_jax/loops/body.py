@@ -109,7 +109,7 @@ class Body:
         def make():
             used_x = list(x_used)
             while True:
-                _, used = api.dce(self.jaxpr, [*used_x, *y_used], [False] * len(self.jaxpr.invars))
+                _, used = api.prune_jaxpr(self.jaxpr, [*used_x, *y_used], [False] * len(self.jaxpr.invars))
                 used = used[len(self.consts) :]
                 grown = [a or b for a, b in zip(used_x, self.carry(used), strict=True)]
                 if grown == used_x:
@@ -126,7 +126,7 @@ class Body:
         def make():
             lead = [False] * len(self.consts)
             used_outputs = [*self.carry(mask), *y_mask]
-            jaxpr, used = api.dce(self.jaxpr, used_outputs, [*lead, *mask])
+            jaxpr, used = api.prune_jaxpr(self.jaxpr, used_outputs, [*lead, *mask])
             left = used[len(self.consts) :]
             assert list(left) == list(mask), f"a part of a loop body needs inputs outside it: {left} against {mask}"
             consts = pick(used[: len(self.consts)], self.consts)

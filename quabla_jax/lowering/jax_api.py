@@ -484,6 +484,8 @@ def with_globals(function, **names):
 
 from pathlib import Path as _Path  # noqa: E402
 
+from jax._src import config as _config  # noqa: E402
+
 WHILE_REVERSE = (
     "reverse-mode differentiation through while_loop is not supported because its trip count is data dependent; use "
     "forward mode (jvp) or rewrite it as a bounded fori_loop whose body masks finished iterations with where; or pass "
@@ -665,3 +667,9 @@ def jit_disabled() -> bool:
 
 from jax._src.ad_checkpoint import remat_p  # noqa: E402, F401
 from jax._src.pjit import jit_p  # noqa: E402, F401
+
+
+def staged_constant(x):
+    """A concrete array as a value of the trace that is current (itself where nothing is being staged)."""
+    with _config.eager_constant_folding(False):
+        return _lax_internal.copy_p.bind(x)

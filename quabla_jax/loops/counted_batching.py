@@ -1,0 +1,122 @@
+"""vmap rules of the counted loop's primitives: a fixed point finds the mapped carries; the rest stays unmapped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from ..lowering import jax_api as api
+from ._lists import fill, merge, omit, pick
+from .body import Body
+from .counted import kept_axes, lin_call, lin_p, loop_p, scan_axes, vjp_call, vjp_p, vtan_p
+from .counted_rules import lin_parts, vjp_parts, vtan_parts
+
+
+def mapped(dims: Sequence[Any]) -> list[bool]:
+    return [d is not None for d in dims]
+
+
+def axis_to(args, dims, want: Sequence[bool], size: int, place: Sequence[int]) -> list[Any]:
+    """`args` with their batch axis at `place`; those of `want` that have none are broadcast."""
+    out = []
+    for a, d, w, k in zip(args, dims, want, place, strict=True):
+        if d is not None:
+            a = jnp.moveaxis(a, d, k) if d != k else a
+        elif w:
+            a = jnp.broadcast_to(jnp.expand_dims(a, k), (*a.shape[:k], size, *a.shape[k:]))
+        out.append(a)
+    return out
+
+
+def out_dims(mask: Sequence[bool], place: Sequence[int] | int) -> list[int | None]:
+    places = [place] * len(mask) if isinstance(place, int) else place
+    return [k if m else None for m, k in zip(mask, places, strict=True)]
+
+
+def kept_to(kept, dims, mask: Sequence[bool], plan, size: int) -> list[Any]:
+    """The kept carries, of which `mask` must be mapped, with their batch axis behind the block axis."""
+    want = [*mask, *(mask if plan.rest else [])]
+    place = [1] * len(mask) + ([0] * len(mask) if plan.rest else [])
+    return axis_to(kept, dims, want, size, place)
+
+
+def with_linear(g: Body, lin, nonzero_p: Sequence[bool], extra: Sequence[bool] | None = None, kept=()):
+    """Inputs mapped in a cotangent sweep: the primals that must be, and every linear input; and the mapped y.
+
+    `kept` says which kept carries are mapped: JAX may map them where the carry they came from is not.
+    """
+    mask = merge(lin, [False] * sum(lin), nonzero_p)
+    n = len(omit(g.carry(lin), g.carry(lin)))
+    if any(kept):
+        x_kept = iter([any(kept[k::n]) for k in range(n)])
+        nc, nx = g.sizes[:2]
+        mask[nc : nc + nx] = [m if l else m or next(x_kept) for m, l in zip(g.carry(mask), g.carry(lin), strict=True)]
+    mask, _ = g.depends(mask)
+    mask = [a or b for a, b in zip(mask, lin, strict=True)]
+    if extra is not None:
+        mask = [a or b for a, b in zip(mask, extra, strict=True)]
+    return g.depends(mask)
+
+
+def loop_batch(axis, args, dims, *, g: Body, plan, keep):
+    mask, y_mask = g.depends(mapped(dims))
+    x_mask = g.carry(mask)
+    args = axis_to(args, dims, mask, axis.size, scan_axes(g))
+    out = loop_p.bind(*args, g=g.batched(mask, y_mask, axis), plan=plan, keep=keep)
+    kept = kept_axes(plan, pick(keep, x_mask)) if keep is not None else []
+    return out, [*out_dims(x_mask, 0), *out_dims(y_mask, 1), *kept]
+
+
+def lin_batch(axis, args, dims, *, g: Body, lin, y_lin, plan, keep, linear):
+    p, kept, d = lin_parts(args, lin, plan, keep)
+    p_dims, kept_dims, d_dims = lin_parts(dims, lin, plan, keep)
+    mask, y_mask = with_linear(g, lin, mapped(p_dims), kept=mapped(kept_dims))
+    x_lin, x_mask = g.carry(lin), g.carry(mask)
+    inputs = axis_to(merge(lin, d, p), merge(lin, d_dims, p_dims), mask, axis.size, scan_axes(g))
+    if keep is not None:
+        kept = kept_to(kept, kept_dims, omit(x_lin, x_mask), plan, axis.size)
+    body = g.batched(mask, y_mask, axis, True)
+    out = lin_call(body, lin, y_lin, plan, omit(lin, inputs), pick(lin, inputs), kept if keep is not None else None, linear)
+    return out, [*out_dims(pick(x_lin, x_mask), 0), *out_dims(pick(y_lin, y_mask), 1)]
+
+
+def vjp_batch(axis, args, dims, **params):
+    g, lin, y_lin, plan = (params[k] for k in ("g", "lin", "y_lin", "plan"))
+    p, kept, u, uy = vjp_parts(args, **params)
+    p_dims, kept_dims, u_dims, uy_dims = vjp_parts(dims, **params)
+    mask, y_mask = with_linear(g, lin, mapped(p_dims), kept=mapped(kept_dims))
+    size, places = axis.size, scan_axes(g)
+    p = axis_to(p, p_dims, omit(lin, mask), size, omit(lin, places))
+    kept = kept_to(kept, kept_dims, omit(g.carry(lin), g.carry(mask)), plan, size)
+    u = axis_to(u, u_dims, [True] * len(u), size, [0] * len(u))
+    uy = axis_to(uy, uy_dims, [True] * len(uy), size, [1] * len(uy))
+    out = vjp_call(g.batched(mask, y_mask, axis, True), lin, y_lin, plan, p, u, uy, kept)
+    return out, pick(lin, places)
+
+
+def vtan_batch(axis, args, dims, **params):
+    g, lin, m = (params[k] for k in ("g", "lin", "m"))
+    parts = vtan_parts(args, **params)
+    part_dims = vtan_parts(dims, **params)
+    p_dims, dp_dims = part_dims[0], part_dims[3]
+    if params["both"] and not any(mapped([d for part in part_dims[:3] for d in part])):
+        # forward over reverse along many tangents: the value stays unmapped, as jacfwd expects
+        value = vjp_call(g, lin, params["y_lin"], params["plan"], *parts[:3])
+        out, out_axes = vtan_batch(axis, args, dims, **{**params, "both": False})
+        return [*value, *out], [*[None] * len(value), *out_axes]
+    # a primal whose tangent is mapped is mapped with it: the dual body has one axis for both
+    mask, y_mask = with_linear(g, lin, mapped(p_dims), fill(m, [True] * len(dp_dims), False))
+    places = scan_axes(g)
+    wants = [omit(lin, mask), *[[True] * len(a) for a in parts[1:]]]
+    at = [omit(lin, places), [0] * len(parts[1]), [1] * len(parts[2]), pick(m, places), [0] * len(parts[4]), [1] * len(parts[5])]
+    moved = [v for a, d, w, k in zip(parts, part_dims, wants, at, strict=True) for v in axis_to(a, d, w, axis.size, k)]
+    out = vtan_p.bind(*moved, **{**params, "g": g.batched(mask, y_mask, axis, True)})
+    return out, pick(lin, places) * (2 if params["both"] else 1)
+
+
+api.define_batching(loop_p, loop_batch)
+api.define_batching(lin_p, lin_batch)
+api.define_batching(vjp_p, vjp_batch)
+api.define_batching(vtan_p, vtan_batch)

@@ -1,0 +1,340 @@
+"""Which carries a loop keeps for its reverse sweep: requests, the cost model, and the plans they lead to.
+
+A request (the value of checkpoint=) becomes a decision when the loop is first differentiated in reverse: the full tape,
+which is jax.lax.scan's own reverse mode, or a `Schedule` of blocks. Decisions are made from shapes, the body's jaxpr and
+the trip count alone, so that one program gets one plan on one kind of machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .body import Body
+from .cost import StepCost, machine, step_cost
+from .schedule import Schedule, Trips
+
+SHORT_LOOP = 32
+"""Loops of at most this many steps keep the full tape under "auto": blocks could not pay for themselves."""
+
+MAX_LEVELS = 24
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """An upper limit on the bytes of carries and residuals that a loop's reverse mode stores.
+
+    Args:
+        size: bytes, or a text such as "512MB" or "2GiB" (units B, kB, MB, GB, TB and KiB, MiB, GiB, TiB).
+
+    Raises:
+        ValueError: the text is not a size, or the size is not positive.
+    """
+
+    bytes: int
+
+    def __init__(self, size: int | float | str):
+        object.__setattr__(self, "bytes", _bytes(size))
+
+
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+
+
+def _bytes(size: int | float | str) -> int:
+    if isinstance(size, str):
+        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", size)
+        unit = _UNITS.get(match.group(2).lower()) if match else None
+        if match is None or unit is None:
+            raise ValueError(f'Budget({size!r}): expected a number of bytes or a text such as "512MB" or "2GiB"')
+        size = float(match.group(1)) * unit
+    if isinstance(size, bool) or not isinstance(size, (int, float)) or not size > 0:
+        raise ValueError(f"Budget({size!r}): expected a positive number of bytes")
+    return int(size)
+
+
+@dataclasses.dataclass(frozen=True)
+class Forced:
+    """A request for one exact schedule; for benchmarks and tests."""
+
+    blocks: tuple[int, ...]
+    inner: str = "carry"
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopPlan:
+    """What a loop of known size would store for its reverse mode.
+
+    Attributes:
+        levels: how many levels of blocks; 0 is the full tape.
+        slots: carries kept on each level, the innermost piece last; for the full tape, the steps whose residuals stay.
+        stored_bytes: carries and residuals held at one time, at most.
+        extra_forward: steps run again, beyond the one forward pass that any reverse mode needs.
+    """
+
+    levels: int
+    slots: tuple[int, ...]
+    stored_bytes: int
+    extra_forward: int
+    inner: str = dataclasses.field(default="carry", compare=False)
+    length: int = dataclasses.field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        kind = "full tape" if self.levels == 0 else f"{self.levels} level{'s' * (self.levels > 1)}, {self.inner}"
+        rows = [
+            ("plan", kind),
+            ("steps", f"{self.length}"),
+            ("slots", " + ".join(map(str, self.slots)) or "0"),
+            ("stored", _size_text(self.stored_bytes)),
+            ("extra forward steps", f"{self.extra_forward} ({self.extra_forward / max(self.length, 1):.2f} a step)"),
+        ]
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _size_text(n: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if n >= size:
+            return f"{n / size:.3g} {unit}"
+    return f"{n} B"
+
+
+# ---- block sizes
+
+
+def block_size(length: int, target: float, cost: Any) -> int:
+    """The block size near `target` with the least cost(count, block, rest); one that divides the length is preferred.
+
+    A rest is a second copy of the sweep in the compiled program, so blocks that leave none may store 5 % more.
+    """
+    low, high = max(1, math.floor(target / 1.5)), min(length, math.ceil(target * 1.5) + 1)
+    if high - low > 4096:
+        low, high = max(1, int(target) - 2048), min(length, int(target) + 2048)
+
+    def key(b: int) -> float:
+        k, r = divmod(length, b)
+        return cost(k, b, r) * (1.0 if r == 0 else 1.05)
+
+    return min(range(low, max(high, low) + 1), key=key)
+
+
+def blocks_for(length: int, levels: int, piece_weight: float = 1.0) -> tuple[int, ...]:
+    """Block sizes of `levels` levels that store the least: with weight w of a step of the innermost piece against a kept
+    carry, sizes in geometric progression, T^(1/(levels+1)) carries on each level."""
+    out: list[int] = []
+    n = length
+    for left in range(levels, 0, -1):
+        count = (n * piece_weight) ** (1 / (left + 1))
+        n = block_size(n, n / count, lambda k, b, r, left=left: _stored(k, b, r, left, piece_weight))
+        out.append(n)
+        if n == 1:
+            break
+    return tuple(out)
+
+
+def _stored(k: int, b: int, r: int, left: int, weight: float) -> float:
+    return k + (r > 0) + left * (b * weight) ** (1 / left)
+
+
+def slots_of(length: int, blocks: Sequence[int]) -> tuple[int, ...]:
+    """Carries kept on every level of a schedule, the innermost piece last, in the largest case."""
+    out, n = [], length
+    for b in blocks:
+        b = min(b, n)
+        k, r = divmod(n, b)
+        out.append(k + (r > 0))
+        n = b
+    return (*out, n)
+
+
+def least_slots(length: int) -> tuple[int, ...]:
+    """The block sizes that keep the fewest carries of all."""
+    best = blocks_for(length, 1)
+    for levels in range(2, MAX_LEVELS):
+        b = blocks_for(length, levels)
+        if sum(slots_of(length, b)) >= sum(slots_of(length, best)):
+            break
+        best = b
+    return best
+
+
+# ---- decisions
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A candidate with what it stores and how long it is expected to take."""
+
+    schedule: Schedule | None
+    stored: int
+    seconds: float
+
+
+def full_choice(trips: Trips, cost: StepCost) -> Choice:
+    return Choice(None, trips.length * cost.residual_bytes, cost.full_tape(trips.length))
+
+
+def block_choice(trips: Trips, cost: StepCost, blocks: Sequence[int], inner: str) -> Choice:
+    slots = slots_of(trips.length, blocks)
+    piece = cost.carry_bytes if inner == "carry" else cost.residual_bytes
+    stored = sum(slots[:-1]) * cost.carry_bytes + slots[-1] * piece
+    schedule = Schedule(trips.length, tuple(blocks), inner, trips.reverse, trips.unroll)
+    return Choice(schedule, stored, cost.in_blocks(trips.length, len(blocks), slots[-1], inner))
+
+
+def choices(trips: Trips, cost: StepCost, max_levels: int = 8) -> Iterator[Choice]:
+    yield full_choice(trips, cost)
+    for levels in range(1, max_levels + 1):
+        weight = max(cost.residual_bytes, 1) / max(cost.carry_bytes, 1)
+        yield block_choice(trips, cost, blocks_for(trips.length, levels), "carry")
+        yield block_choice(trips, cost, blocks_for(trips.length, levels, min(max(weight, 1 / 64), 64.0)), "residuals")
+
+
+def fastest(candidates: Sequence[Choice]) -> Choice:
+    """The fastest; of two within 10 % of each other, the one that stores less."""
+    best = min(candidates, key=lambda c: c.seconds)
+    near = [c for c in candidates if c.seconds <= 1.1 * best.seconds]
+    return min(near, key=lambda c: (c.stored, c.seconds))
+
+
+def choose(trips: Trips, cost: StepCost, request: Any) -> Choice:
+    """The decision for a request, given what one step costs.
+
+    Raises:
+        ValueError: nothing fits the request; the text states the least that would.
+    """
+    length = trips.length
+    if request == "full":
+        return full_choice(trips, cost)
+    if isinstance(request, Forced):
+        return block_choice(trips, cost, request.blocks, request.inner)
+    if request == "sqrt":
+        inner = "residuals" if cost.residual_bytes <= cost.carry_bytes else "carry"
+        return block_choice(trips, cost, blocks_for(length, 1), inner)
+    if isinstance(request, Budget):
+        fitting = [c for c in choices(trips, cost) if c.stored <= request.bytes]
+        if fitting:
+            return fastest(fitting)
+        least = block_choice(trips, cost, least_slots(length), "carry")
+        if least.stored <= request.bytes:
+            return least
+        raise ValueError(
+            f"checkpoint=Budget({request.bytes} bytes): no plan for this loop of {length} steps fits; the least that "
+            f"would do is Budget({least.stored} bytes), {sum(slots_of(length, least.schedule.blocks))} carries of "
+            f"{cost.carry_bytes} bytes"
+        )
+    if isinstance(request, int):
+        return _counted_slots(trips, cost, request)
+    if length <= SHORT_LOOP:
+        return full_choice(trips, cost)
+    limit = machine().memory // 8
+    fitting = [c for c in choices(trips, cost, 3) if c.stored <= limit]
+    return fastest(fitting) if fitting else block_choice(trips, cost, least_slots(length), "carry")
+
+
+def _counted_slots(trips: Trips, cost: StepCost, slots: int) -> Choice:
+    """The plan with the fewest levels that keeps at most `slots` carries."""
+    length = trips.length
+    if slots >= length:
+        return block_choice(trips, cost, (length,), "carry")
+    for levels in range(1, MAX_LEVELS):
+        blocks = blocks_for(length, levels)
+        if sum(slots_of(length, blocks)) <= slots:
+            return block_choice(trips, cost, blocks, "carry")
+    least = sum(slots_of(length, least_slots(length)))
+    raise ValueError(
+        f"checkpoint={slots}: a loop of {length} steps needs at least {least} stored carries; ask for that many or more"
+    )
+
+
+def decide(trips: Trips, g: Body, lin: Sequence[bool], y_lin: Sequence[bool], must: bool = False) -> Schedule | None:
+    """The schedule of a loop whose tangent (or unknown) part is g, linear in `lin`; None is the full tape.
+
+    With `must`, a schedule in any case.
+    """
+    cost = g.once(("cost", tuple(lin), tuple(y_lin)), lambda: step_cost(g, lin, y_lin))
+    request = trips.request
+    choice = g.once(("choice", tuple(lin), trips, machine()), lambda: choose(trips, cost, request))
+    if choice.schedule is None and must:
+        return block_choice(trips, cost, (trips.length,), "residuals").schedule
+    return choice.schedule
+
+
+# ---- what users ask for
+
+_default = threading.local()
+
+
+def check_request(value: Any) -> Any:
+    """`value`, if it is a value of checkpoint=.
+
+    Raises:
+        TypeError, ValueError: it is not; the text lists what is.
+    """
+    if isinstance(value, (Budget, Forced)) or (isinstance(value, str) and value in ("auto", "full", "sqrt")):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 1:
+            raise ValueError(f"checkpoint={value}: a number of stored carries must be at least 1")
+        return value
+    wanted = 'checkpoint= takes "auto", "full", "sqrt", a number of stored carries, or a Budget'
+    raise (ValueError if isinstance(value, str) else TypeError)(f"{wanted}; got {value!r}")
+
+
+@contextlib.contextmanager
+def checkpointing(value: Any) -> Iterator[None]:
+    """Sets what checkpoint="auto" means for loops traced inside the context, in this thread.
+
+    Args:
+        value: any value of checkpoint=; a Budget is also the limit of "auto".
+    """
+    before = current_default()
+    _default.value = check_request(value)
+    try:
+        yield
+    finally:
+        _default.value = before
+
+
+def current_default() -> Any:
+    return getattr(_default, "value", "auto")
+
+
+def request_of(checkpoint: Any) -> Any:
+    """The request in force for a loop's checkpoint= value."""
+    value = check_request(checkpoint)
+    return current_default() if isinstance(value, str) and value == "auto" else value
+
+
+def plan_loop(
+    length: int, carry_bytes: int, residual_bytes: int | None = None, checkpoint: Any = "auto"
+) -> LoopPlan:
+    """The plan of a loop of `length` steps, from sizes alone.
+
+    Args:
+        length: trip count, at least 1.
+        carry_bytes: bytes of the carries that the body's derivative depends on.
+        residual_bytes: bytes that one step's derivative needs of its forward run; `carry_bytes` when None.
+        checkpoint: any value of checkpoint=.
+
+    Returns:
+        A LoopPlan, which prints as a table.
+
+    Raises:
+        ValueError: the length or a size is out of range, or nothing fits; the text states the least that would.
+    """
+    if length < 1 or carry_bytes < 0 or (residual_bytes is not None and residual_bytes < 0):
+        raise ValueError(f"plan_loop: got length={length}, carry_bytes={carry_bytes}, residual_bytes={residual_bytes}")
+    cost = StepCost.from_sizes(carry_bytes, carry_bytes if residual_bytes is None else residual_bytes)
+    choice = choose(Trips(length), cost, request_of(checkpoint))
+    if choice.schedule is None:
+        return LoopPlan(0, (length,), choice.stored, 0, "residuals", length)
+    blocks = choice.schedule.blocks
+    return LoopPlan(
+        len(blocks), slots_of(length, blocks), choice.stored, len(blocks) * length, choice.schedule.inner, length
+    )
