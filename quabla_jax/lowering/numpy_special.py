@@ -10,13 +10,7 @@ from .numpy_ops import TABLE
 
 __all__: list[str] = []
 
-
-def _erf(x: float) -> float:
-    return math.erf(x)
-
-
-def _erfc(x: float) -> float:
-    return math.erfc(x)
+_PI = np.longdouble("3.14159265358979323846264338327950288")
 
 
 def _erf_inv(y: float) -> float:
@@ -47,7 +41,10 @@ def _lgamma(x: float) -> float:
         return math.inf
     if x <= 0 and x == math.floor(x):
         return math.inf
-    return math.lgamma(x)
+    try:
+        return math.lgamma(x)
+    except OverflowError:
+        return math.inf
 
 
 def _digamma(x: float) -> float:
@@ -61,10 +58,9 @@ def _digamma(x: float) -> float:
     wide = np.longdouble(x)
     total = np.longdouble(0)
     if x < 0:
-        part = wide - np.floor(wide)
-        angle = np.longdouble(np.pi) * part
-        if part != 0.5:
-            total -= np.longdouble(np.pi) / np.tan(angle)
+        part = wide - np.rint(wide)  # in [-1/2, 1/2]: the tangent of pi x, without loss near the poles
+        if abs(part) != 0.5:
+            total -= _PI / np.tan(_PI * part)
         wide = 1 - wide
     while wide < 20:
         total -= 1 / wide
@@ -83,5 +79,5 @@ def _row(function):
 
 
 TABLE.update(
-    erf=_row(_erf), erfc=_row(_erfc), erf_inv=_row(_erf_inv), lgamma=_row(_lgamma), digamma=_row(_digamma)
+    erf=_row(math.erf), erfc=_row(math.erfc), erf_inv=_row(_erf_inv), lgamma=_row(_lgamma), digamma=_row(_digamma)
 )  # fmt: skip
