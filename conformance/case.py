@@ -94,6 +94,7 @@ class Case:
     raises: tuple[str, str] | None = None
     reference: Callable[..., Any] | None = None
     same_dtype: bool = False  # the reference too runs in the cell's dtype (bit tricks, casts, integers)
+    signed_zeros: bool = False  # the sign of a zero counts
     slow: bool = False
     doc: str = field(default="", compare=False)
 

@@ -216,7 +216,14 @@ def _execute(case: Case, backend: Any, transform: Transform, dtype: str) -> list
     source = backends.load("xla" if case.dialect == "quabla" else getattr(backend, "traced_with", "compat"))
     fun = _built(case, source.space(case.dialect), transform, arrays)
     closed = jax.make_jaxpr(lambda *xs: jax.tree.leaves(fun(*xs)))(*arrays)
-    return [backends.base.to_numpy(y) for y in backend.prepare(closed)(*arrays)]
+    run = backend.prepare(closed)
+    run(*(_nudged(a) for a in arrays))  # a program that answers from its first call is caught by the second
+    return [backends.base.to_numpy(y) for y in run(*arrays)]
+
+
+def _nudged(x: np.ndarray) -> np.ndarray:
+    """Nearby values of the same kind, so that loops end about where they do."""
+    return x * np.asarray(1 - 2**-7, x.dtype) if x.dtype.kind in "fc" else x
 
 
 def _judge(case: Case, transform: Transform, dtype: str, got: list[np.ndarray], record: Record) -> None:
@@ -233,7 +240,7 @@ def _judge(case: Case, transform: Transform, dtype: str, got: list[np.ndarray], 
         if g.shape != w.shape:
             record.outcome, record.message = "fail", f"output {position}: shape {g.shape}, expected {w.shape}"
             return
-        worst = max(worst, distance(g, w, kind))
+        worst = max(worst, distance(g, w, kind, signed_zeros=case.signed_zeros))
         if not worst <= record.bar and not record.message:
             record.message = (
                 f"output {position}: {worst:.3g} ulp (bar {record.bar:g}); got {g!s:.60} expected {w!s:.60}"

@@ -24,11 +24,14 @@ def _spacing(scale: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return np.maximum(np.exp2(exponent - info_bits), float(least))
 
 
-def distance(got: np.ndarray, want: np.ndarray, dtype: np.dtype, relative_to: str = "array") -> float:
+def distance(
+    got: np.ndarray, want: np.ndarray, dtype: np.dtype, relative_to: str = "array", signed_zeros: bool = False
+) -> float:
     """Worst distance of `got` from `want` in ulps of `dtype`.
 
     relative_to "array": an element's ulp is taken at no less than 1/1024 of the largest finite magnitude in `want`, so
     that cancellation near zero is judged at the scale of its neighbours; "element": at the element alone.
+    signed_zeros: a zero must have the sign of the zero that is wanted.
     NaNs must stand in the same places and infinities must be equal; else the distance is inf. Complex: worst of the parts.
     """
     got, want = np.asarray(got), np.asarray(want)
@@ -52,6 +55,9 @@ def distance(got: np.ndarray, want: np.ndarray, dtype: np.dtype, relative_to: st
     finite = np.isfinite(want)
     special = ~finite & ~np.isnan(want)
     if not np.array_equal(got[special], want[special]) or not np.all(np.isfinite(got[finite])):
+        return float("inf")
+    zero = finite & (want == 0)
+    if signed_zeros and not np.array_equal(np.signbit(got[zero]), np.signbit(want[zero])):
         return float("inf")
     if not finite.any():
         return 0.0

@@ -35,9 +35,10 @@ class NumpyOracle:
         return None
 
     def prepare(self, closed: Any) -> Callable[..., list[np.ndarray]]:
-        from quabla_jax.lowering import numpy_builder
+        from quabla_jax import lowering
 
-        return numpy_builder.compile(_function(closed), *_examples(closed))
+        program = lowering.lower(_function(closed), *_examples(closed))
+        return lambda *xs: lowering.run_on_numpy(program, *xs)
 
 
 class Mlx:

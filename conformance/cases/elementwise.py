@@ -65,7 +65,12 @@ for name, (fun, low, high) in SMOOTH_OPS.items():
     if name not in ("lgamma", "digamma"):
 
         @case(
-            f"special/{name}", Exact(SPECIAL), transforms=("jit",), ulp=LOOSE.get(name, 32), same_dtype=True
+            f"special/{name}",
+            Exact(SPECIAL),
+            transforms=("jit",),
+            ulp=LOOSE.get(name, 32),
+            same_dtype=True,
+            signed_zeros=True,
         )
         def _(lax, x, fun=fun):
             """NaN, infinities, signed zeros and extremes."""
@@ -87,6 +92,7 @@ for name, fun in STEPS.items():
         Exact([*SPECIAL, 1.5, 2.5, -0.5, -1.5, 1e15 + 0.5]),
         transforms=("jit",),
         same_dtype=True,
+        signed_zeros=True,
     )
     def _(lax, x, fun=fun):
         return lax.scan(lambda c, v: (c, fun(v)), 0, x)[1]
@@ -118,7 +124,15 @@ BINARY = {
 
 for name, fun in BINARY.items():
 
-    @case(f"special/{name}", Exact(PAIRS_A), Exact(PAIRS_B), transforms=("jit",), same_dtype=True, ulp=64)
+    @case(
+        f"special/{name}",
+        Exact(PAIRS_A),
+        Exact(PAIRS_B),
+        transforms=("jit",),
+        same_dtype=True,
+        signed_zeros=True,
+        ulp=64,
+    )
     def _(lax, a, b, fun=fun):
         return lax.scan(lambda c, ab: (c, fun(*ab)), 0, (a, b))[1]
 
