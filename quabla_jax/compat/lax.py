@@ -192,5 +192,8 @@ def __getattr__(name: str) -> Any:
     return getattr(_jax, name)
 
 
+__all__: list[str] = [_n for _n in {*dir(_jax), *CONTROL_FLOW} if not _n.startswith("_")]
+
+
 def __dir__() -> list[str]:
     return sorted({*dir(_jax), *CONTROL_FLOW, "CONTROL_FLOW"})
