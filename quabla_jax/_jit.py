@@ -205,7 +205,7 @@ class Jit(Transform):
             compile = _on_mlx
         elif self.target is not None:
             compile = lambda fun: _on_device(fun, self.target)
-        return self.execute(arguments, lambda: self._program(arguments, static), compile, extra)
+        return self.execute(arguments, lambda: self._program(arguments.layout(), static), compile, extra)
 
     def _stage(self, arguments: Arguments, static: dict) -> Staged:
         return stage(lambda *arrays: self.fun(*arguments.rebuild(arrays), **static), arguments.avals)

@@ -89,6 +89,15 @@ class Arguments:
         self.dynamic = [k for k, leaf in enumerate(self.leaves) if _is_traceable(leaf)]
         self.arrays = [given.get(k, self.leaves[k]) for k in self.dynamic]
 
+    def layout(self) -> Arguments:
+        """The same without the arrays: what a cached program may keep."""
+        copy = object.__new__(Arguments)
+        copy.owner, copy.trees, copy.dynamic = self.owner, self.trees, self.dynamic
+        copy.leaves, copy.arrays = list(self.leaves), []
+        for k in self.dynamic:
+            copy.leaves[k] = abstract(self.leaves[k])
+        return copy
+
     @property
     def avals(self) -> list:
         """The abstract values of the array leaves."""
@@ -198,7 +207,8 @@ class Program:
 
     Attributes:
         apply: array inputs to array outputs; traceable by JAX.
-        finish: the call's result around the outputs.
+        finish: the call's result around the outputs. Neither may hold the user's function or the call's arrays: the
+            cache keeps programs as long as the function lives, and must not be what keeps it alive.
         captured: the tracers of enclosing traces that the function closed over.
     """
 
@@ -321,7 +331,19 @@ class Transform:
 def _inline(program: Program, arrays: Sequence[Any]) -> Any:
     """Stages a program into the trace that is current."""
     with quabla_errors():
-        return program.finish(program.apply(*arrays))
+        outputs = program.apply(*arrays)
+        return program.finish(staged_results(outputs) if any(map(is_tracer, arrays)) else outputs)
+
+
+def staged_results(outputs: Sequence[Any]) -> list:
+    """Outputs of a function of traced values, as values of the trace, also where they happen to be constant.
+
+    The derivative of floor is a concrete zero to JAX; to the transform around it, it is computed from its arguments.
+    """
+    return [
+        jax_api.staged_constant(x) if is_array(x) and not is_tracer(x) else staged_results(x) if type(x) is list else x
+        for x in outputs
+    ]
 
 
 def checked(apply: Callable[..., list], compile: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[..., list]:

@@ -94,7 +94,7 @@ class _Vmap(Transform):
         arguments = Arguments(args)
         axes = expand_axes(self.in_axes, args, "in_axes")
         size = self._checked_size(arguments, axes, args)
-        return self.execute(arguments, lambda: self._build(arguments, axes, size))
+        return self.execute(arguments, lambda: self._build(arguments.layout(), axes, size))
 
     def _checked_size(self, arguments: Arguments, axes: list, args: Sequence[Any]) -> int:
         """The batch size; normalises `axes` to non-negative ones in place."""

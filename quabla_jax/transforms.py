@@ -25,6 +25,7 @@ from ._programs import (
     no_keywords,
     normalize_argnums,
     split,
+    staged_results,
 )
 from ._staging import (
     Output,
@@ -90,13 +91,15 @@ class _Grad(Transform):
         no_keywords(self, keywords)
         positions, single = normalize_argnums(self.argnums, len(args))
         arguments = Arguments(args, to_array=positions)
-        return self.execute(arguments, lambda: self._build(arguments, positions, single))
+        return self.execute(arguments, lambda: self._build(arguments.layout(), positions, single))
 
     def _build(self, arguments: Arguments, positions: Sequence[int], single: bool) -> Program:
+        fun, has_aux, with_value, masks = self.fun, self.has_aux, self.with_value, self.masks
+
         def value_and_aux(*arrays):
-            result = self.fun(*arguments.rebuild(arrays))
+            result = fun(*arguments.rebuild(arrays))
             value, aux = result, None
-            if self.has_aux:
+            if has_aux:
                 if not isinstance(result, tuple) or len(result) != 2:
                     raise TypeError("grad with has_aux=True requires fun to return a (value, aux) pair")
                 value, aux = result
@@ -122,11 +125,11 @@ class _Grad(Transform):
         def finish(outputs):
             value, aux = staged.result(outputs[:count])
             by_array = dict(zip(chosen, outputs[count:]))
-            trees = tuple(arguments.tree_of(p, by_array, self.masks) for p in positions)
+            trees = tuple(arguments.tree_of(p, by_array, masks) for p in positions)
             grads = trees[0] if single else trees
-            if self.with_value:
-                return ((value, aux) if self.has_aux else value), grads
-            return (grads, aux) if self.has_aux else grads
+            if with_value:
+                return ((value, aux) if has_aux else value), grads
+            return (grads, aux) if has_aux else grads
 
         return Program(apply, finish, staged.captured)
 
@@ -185,7 +188,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple:
     transform = _Direct(fun, "vjp", (bool(has_aux),))
     positions = tuple(range(len(primals)))
     arguments = Arguments(primals, to_array=positions)
-    return transform.execute(arguments, lambda: _build_vjp(fun, arguments, positions, has_aux))
+    return transform.execute(arguments, lambda: _build_vjp(fun, arguments.layout(), positions, has_aux))
 
 
 def _build_vjp(fun: Callable[..., Any], arguments: Arguments, positions: Sequence[int], has_aux: bool) -> Program:
@@ -233,7 +236,7 @@ def _build_vjp(fun: Callable[..., Any], arguments: Arguments, positions: Sequenc
             if not chosen:
                 _cotangents(ct, tree, staged, seeds)
                 return tuple(arguments.tree_of(p, {}) for p in positions)
-            grads = _run_pullback(pull, _cotangents(ct, tree, staged, seeds))
+            grads = _run_pullback(pull, _cotangents(ct, tree, staged, seeds), any(map(is_tracer, arrays)))
             return tuple(arguments.tree_of(p, dict(zip(chosen, grads))) for p in positions)
 
         return (out, pullback, aux) if has_aux else (out, pullback)
@@ -244,9 +247,9 @@ def _build_vjp(fun: Callable[..., Any], arguments: Arguments, positions: Sequenc
 _pull_back = jax.jit(lambda pull, cotangents: pull(cotangents))
 
 
-def _run_pullback(pull: Any, cotangents: list) -> Any:
-    if any(map(is_tracer, [*cotangents, *tree_util.tree_leaves(pull)])):
-        return pull(cotangents)
+def _run_pullback(pull: Any, cotangents: list, traced: bool) -> Any:
+    if traced or any(map(is_tracer, [*cotangents, *tree_util.tree_leaves(pull)])):
+        return staged_results(pull(cotangents))
     with jax.ensure_compile_time_eval():
         return _pull_back(pull, cotangents)
 
@@ -313,7 +316,7 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any) -> tuple:
     directions = [_matching(as_leaf(seeds.leaves[n]), arrays[n], "a jvp tangent") for n in chosen]
     transform = _Direct(fun, "jvp")
     both = Arguments((tuple(primals), directions), to_array=(0, 1))
-    return transform.execute(both, lambda: _build_jvp(fun, arguments, chosen))
+    return transform.execute(both, lambda: _build_jvp(fun, arguments.layout(), chosen))
 
 
 def _build_jvp(fun: Callable[..., Any], arguments: Arguments, chosen: Sequence[int]) -> Program:
@@ -371,7 +374,7 @@ class _Jacobian(Transform):
         no_keywords(self, keywords)
         positions, single = normalize_argnums(self.argnums, len(args))
         arguments = Arguments(args, to_array=positions)
-        return self.execute(arguments, lambda: self._build(arguments, positions, single))
+        return self.execute(arguments, lambda: self._build(arguments.layout(), positions, single))
 
     def _build(self, arguments: Arguments, positions: Sequence[int], single: bool) -> Program:
         chosen = arguments.selected(positions)
