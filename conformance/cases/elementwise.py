@@ -48,7 +48,16 @@ SMOOTH_OPS = {
     "softplus": (jax.nn.softplus, -4, 4),
     "gelu": (jax.nn.gelu, -3, 3),
 }
-LOOSE = {"erf-inv": 512, "digamma": 512, "lgamma": 256, "erfc": 512, "exp2": 512, "log1p": 1024, "tan": 64}
+LOOSE = {
+    "gelu": 256,
+    "erf-inv": 512,
+    "digamma": 512,
+    "lgamma": 256,
+    "erfc": 512,
+    "exp2": 512,
+    "log1p": 1024,
+    "tan": 64,
+}
 
 for name, (fun, low, high) in SMOOTH_OPS.items():
 
