@@ -140,7 +140,7 @@ def apply_rule(emitter: Emitter, eqn: Any, inputs: list[Value]) -> Any:
     primitive = eqn.primitive
     rule = rules.RULES.get(primitive)
     if rule is None:
-        return _expand(emitter, eqn, inputs)
+        return expand(emitter, eqn, inputs)
     if rule.function is None:
         raise unsupported(emitter, eqn, rule.reason)
     if not rule.keys and any(map(_is_key, (*eqn.invars, *eqn.outvars))):
@@ -167,7 +167,7 @@ def unsupported(emitter: Emitter, eqn: Any, reason: str) -> UnsupportedOperation
 _retraced: dict[Any, Any] = {}
 
 
-def _expand(emitter: Emitter, eqn: Any, inputs: list[Value]) -> rules.Inline:
+def expand(emitter: Emitter, eqn: Any, inputs: list[Value]) -> rules.Inline:
     """Lower a primitive without a rule through the Python function that defines it: an engine loop's, or JAX's own."""
     fun = jax_api.engine_impl(eqn.primitive)
     if fun is None:

@@ -34,6 +34,16 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class Registration:
+    """One register() call, for the docs: names whether or not the installed JAX has them."""
+
+    names: tuple[str, ...]
+    kind: str
+    module: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Inline:
     """A rule's answer "lower this jaxpr on these values in my place"."""
 
@@ -42,6 +52,7 @@ class Inline:
 
 
 RULES: dict[Any, Rule] = {}
+REGISTERED: list[Registration] = []
 ABSENT: list[str] = []
 """Names of primitives that have a rule here and do not exist in the installed JAX."""
 
@@ -65,6 +76,7 @@ def register(
     frame = sys._getframe(_depth)
     where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
     found = {name: find(name) for name in names.split()}
+    REGISTERED.append(Registration(tuple(found), kind, frame.f_globals["__name__"].rsplit(".", 1)[-1], reason))
     ABSENT.extend(name for name, primitive in found.items() if primitive is None)
     # two names in one call may stand for one primitive: releases rename, and keep the old name as an alias
     for primitive, name in {primitive: name for name, primitive in found.items() if primitive is not None}.items():
@@ -82,6 +94,7 @@ def load() -> None:
     """Import every family, once; afterwards RULES is whole."""
     from . import (  # noqa: F401
         calls,
+        compositions,
         control,
         convolution,
         definitions,
@@ -94,6 +107,7 @@ def load() -> None:
         linalg,
         reductions,
         refusals,
+        python,
         shape,
         sorting,
         special,

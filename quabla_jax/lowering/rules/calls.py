@@ -40,16 +40,16 @@ def _platform_index(e: Emitter, eqn, *_: Value):
 
 
 register(
-    "jit_p core_call_p call_p closed_call_p remat_p custom_jvp_call_p custom_vjp_call_p custom_lin_p custom_vmap_call_p "
-    "composite_p remat_opt_p core_map_p custom_jvp_call_jaxpr_p",
+    "jit_p call_p closed_call_p remat_p custom_jvp_call_p custom_vjp_call_p custom_lin_p "
+    "composite_p remat_opt_p custom_jvp_call_jaxpr_p",
     "inlined",
     _inline,
     keys=True,
 )
 register(
-    "stop_gradient_p copy_p copy_to_host_p optimization_barrier_p name_p device_put_p sharding_constraint_p reshard_p "
+    "stop_gradient_p copy_p optimization_barrier_p name_p device_put_p sharding_constraint_p reshard_p "
     "layout_constraint_p pvary_p reduced_vary_cast_p preduced_p vary_unreduced_cast_p stage_p unpin pin "
-    "with_memory_space_constraint_p dce_sink_p forward_only",
+    "with_memory_space_constraint dce_sink_p forward_only",
     "inlined",
     _identity,
     keys=True,

@@ -13,7 +13,7 @@ from . import Inline, register
 from .series import CHEBYSHEV_I1E_LARGE, CHEBYSHEV_I1E_SMALL, EULER_MACLAURIN, chebyshev
 
 
-def _geqrf(a):
+def geqrf(a):
     """Householder QR in LAPACK's packing: R above the diagonal, the reflectors' tails below it, and their factors."""
     *batch, m, n = a.shape
     k = min(m, n)
@@ -44,7 +44,7 @@ def _geqrf(a):
     return lax.fori_loop(0, k, reflect, (a, jnp.zeros((*batch, k), a.dtype)))
 
 
-def _householder_product(a, taus):
+def householder_product(a, taus):
     """The first columns of H_1 H_2 ... H_k, each H = I - tau v v^H with v below a's diagonal."""
     *_, m, n = a.shape
     k = taus.shape[-1]
@@ -118,8 +118,8 @@ def lambda_of(fun):
     return _wrapped.setdefault(fun, lambda *xs, **_: fun(*xs))
 
 
-register("geqrf_p", "expanded", _defined(_geqrf))
-register("householder_product_p", "expanded", _defined(_householder_product))
+register("geqrf_p", "expanded", _defined(geqrf))
+register("householder_product_p", "expanded", _defined(householder_product))
 register("bessel_i1e_p", "expanded", _defined(_bessel_i1e))
 register("zeta_p", "expanded", _defined(_zeta))
 register("polygamma_p", "expanded", _defined(_polygamma))

@@ -26,8 +26,11 @@ refuse(
 )
 refuse("dim_as_value_p dimension_size_p shape_assertion_p", "a lowered program has static shapes")
 refuse(
-    "dot_product_attention_fwd_p dot_product_attention_bwd_p dot_product_attention_fwd_wrapper "
-    "dot_product_attention_bwd_wrapper dot_product_attention_fp8_fwd_p dot_product_attention_fp8_bwd_p "
-    "dot_product_attention_fp8_fwd_wrapper dot_product_attention_fp8_bwd_wrapper scaled_matmul_p scaled_matmul_wrapper",
+    "dot_product_attention_fwd dot_product_attention_bwd dot_product_attention_fwd_wrapper "
+    "dot_product_attention_bwd_wrapper dot_product_attention_fp8_fwd dot_product_attention_fp8_bwd "
+    "dot_product_attention_fp8_fwd_wrapper dot_product_attention_fp8_bwd_wrapper scaled_matmul scaled_matmul_wrapper",
     "it is a kernel of cuDNN",
 )
+refuse("core_map", "it is a kernel of Pallas")
+refuse("select_and_scatter_p", "JAX makes it only while it lowers select_and_scatter_add, which has a rule")
+refuse("create_linear unreachable_p", "it marks a place that no program reaches")
