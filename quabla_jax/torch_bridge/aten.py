@@ -135,6 +135,11 @@ class Aten(abc.ABC):
         """An Array of x's shape and dtype whose every element is `value`, given in the carrier's range."""
         return Array(x.shape, x.dtype, scalar=value)
 
+    @staticmethod
+    def as_number(x: Array) -> bool:
+        """Whether a Scalar overload takes it; torch's Scalar does not include bool."""
+        return x.scalar is not None and not isinstance(x.scalar, bool)
+
     # elementwise operators
 
     def pointwise(self, op: str, *xs: Array | int | float | bool | str | None, dtype: Any = None, numbers: int = 0) -> Array:
@@ -145,7 +150,7 @@ class Aten(abc.ABC):
         for position, x in enumerate(xs):
             if not isinstance(x, Array):
                 args.append(x)
-            elif x.scalar is not None and position and position >= len(arrays) - numbers:
+            elif self.as_number(x) and position and position >= len(arrays) - numbers:
                 args.append(x.scalar)
             else:
                 args.append(self.loose(x))
@@ -166,8 +171,7 @@ class Aten(abc.ABC):
         args: list[Any] = [self.loose(mask)]
         stored = [mask.stored]
         for x in (on_true, on_false):
-            as_number = x.ref is None and x.scalar is not None
-            args.append(x.scalar if as_number else self.loose(x))
+            args.append(x.scalar if x.ref is None and self.as_number(x) else self.loose(x))
             stored.append(x.stored)
         return Array(shape, on_true.dtype, self.call("aten::where", *args), np.broadcast_shapes(*stored))
 

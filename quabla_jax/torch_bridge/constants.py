@@ -21,6 +21,11 @@ __all__ = ["ConstantPool"]
 
 _C = torch._C
 
+# Enumerations that the Python binding of constants does not know by name.
+ENUM = {
+    torch.contiguous_format: 0, torch.preserve_format: 1, torch.channels_last: 2, torch.channels_last_3d: 3, torch.strided: 0,
+}  # fmt: skip
+
 
 def _is_negative_zero(value: Any) -> bool:
     return isinstance(value, float) and value == 0.0 and math.copysign(1.0, value) < 0
@@ -66,6 +71,8 @@ class ConstantPool:
         return self._leaf(value, jit_type)
 
     def _leaf(self, value: Any, jit_type) -> Value:
+        if isinstance(value, (torch.memory_format, torch.layout)):
+            value = ENUM[value]
         raw = self._graph.insertConstant(value)
         return self._at_start(raw.node(), lambda node: node.moveAfter, jit_type)
 

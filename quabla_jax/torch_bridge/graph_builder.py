@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from ._torch_api import create_function
@@ -97,6 +98,7 @@ class GraphBuilder:
         Arguments are positional in the order of the node's inputs, keyword-only ones included; missing ones take the
         schema's defaults. Returns one Value, a tuple of them, or None. Raises GraphError where no overload fits.
         """
+        args = tuple([_plain(a) for a in args])
         plan = resolve(op, args, kwargs)
         inputs: list[Value] = []
         for source, formal, argument in zip(plan.sources, plan.formals, plan.schema.arguments):
@@ -285,3 +287,14 @@ class GraphBuilder:
         from .modules import assemble
 
         return assemble(self.name, {"forward": self})
+
+
+def _plain(given: Any) -> Any:
+    """NumPy's numbers as Python's, inside lists too."""
+    if isinstance(given, Value):
+        return given
+    if isinstance(given, np.generic):
+        return given.item()
+    if isinstance(given, (list, tuple)):
+        return type(given)([_plain(g) for g in given])
+    return given

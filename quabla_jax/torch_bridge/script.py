@@ -192,7 +192,7 @@ class ScriptTarget(Aten):
         if x.dtype.name in CARRIER:
             return self.call("aten::view_copy", ref, getattr(torch, x.dtype.name))
         if x.stored != x.shape:
-            ref = self.call("aten::clone", ref, memory_format=torch.contiguous_format)
+            ref = self.call("aten::clone", ref, torch.contiguous_format)
         return ref
 
 
