@@ -58,6 +58,8 @@ def to_mx(value: Any, dtype: np.dtype, double: bool = True) -> mx.array:
     array = np.asarray(value)
     if array.dtype != dtype:
         array = array.astype(dtype)
+    if any(stride < 0 for stride in array.strides):
+        array = np.ascontiguousarray(array)
     if dtype == BFLOAT16:
         return mx.array(array.view(np.uint16)).view(mx.bfloat16)
     return mx.array(array, dtype=wanted)

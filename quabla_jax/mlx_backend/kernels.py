@@ -18,10 +18,10 @@ from . import convert
 from .ops import run_op
 from .target import Context, Target, known_values
 
-__all__ = ["Emitter", "Kernel", "OPS_A_CALL", "straight_cost", "work"]
+__all__ = ["Emitter", "Kernel", "HOT_OPS", "straight_cost", "work"]
 
-OPS_A_CALL = 64
-"""A piece of n ops is compiled at call 2 + n // OPS_A_CALL: long pieces cost more builds and gain no more a call."""
+HOT_OPS = 16
+"""A piece of n ops is compiled after 1 + (n // HOT_OPS)**2 runs: a long piece takes many builds, and gains less by each."""
 
 INLINE_LIMIT = 256
 """Ops to which a loop inside a piece may unroll and still belong to the piece."""
@@ -43,7 +43,7 @@ def straight_cost(region: Region, memo: dict[Region, float] | None = None, branc
 def node_cost(node: Node, memo: dict[Region, float], branches: bool = True) -> float:
     """As straight_cost, for one node."""
     if isinstance(node, Op):
-        return 1.0
+        return math.inf if node.name == "host_call" else 1.0
     if isinstance(node, Loop):
         if node.kind != "counted" or node.length is None:
             return math.inf
@@ -91,6 +91,7 @@ class Emitter:
     def __init__(self, target: Target):
         self.target = target
         self.pool: dict[Const, mx.array] = {}
+        self._literals: dict[Const, mx.array] = {}
         self._contexts: dict[Region, Context] = {}
 
     def context(self, region: Region) -> Context:
@@ -99,24 +100,34 @@ class Emitter:
         return self._contexts[region]
 
     def constant(self, value: Const) -> mx.array:
-        """A constant as an evaluated array, made once a program."""
+        """A constant as an evaluated array to be passed about, made once a program."""
         found = self.pool.get(value)
         if found is None:
-            found = convert.to_mx(value.array, value.dtype, self.target.double)
-            mx.eval(found)
-            self.pool[value] = found
+            found = self.pool[value] = self._made(value)
         return found
+
+    def _literal(self, value: Const) -> mx.array:
+        """A constant to be captured. mx.compile refuses an array that is captured and passed as well: these never are."""
+        found = self._literals.get(value)
+        if found is None:
+            found = self._literals[value] = self._made(value)
+        return found
+
+    def _made(self, value: Const) -> mx.array:
+        made = convert.to_mx(value.array, value.dtype, self.target.double)
+        mx.eval(made)
+        return made
 
     def region(self, region: Region, inputs: Sequence[mx.array], base: dict[Value, mx.array]) -> list[mx.array]:
         """The region's outputs; `base` holds arrays for the constants that are not literals."""
         env = dict(base)
         env.update(zip(region.inputs, inputs))
         self.nodes(region.nodes, env, self.context(region), base)
-        return [self.read(v, env) for v in region.outputs]
+        return [self._made(v) if isinstance(v, Const) and v not in env else env[v] for v in region.outputs]
 
     def read(self, value: Value, env: dict[Value, mx.array]) -> mx.array:
         found = env.get(value)
-        return self.constant(value) if found is None else found  # type: ignore[arg-type]
+        return self._literal(value) if found is None else found  # type: ignore[arg-type]
 
     def nodes(self, nodes: Iterable[Node], env: dict[Value, mx.array], context: Context, base: dict[Value, mx.array]) -> None:
         for node in nodes:
@@ -205,7 +216,7 @@ class Kernel:
         self.arrays = [emitter.constant(c) for c in consts]
         self.ops = ops
         self.calls = 0
-        self.hot = 1 + int(ops) // OPS_A_CALL if hot is None else hot
+        self.hot = 1 + (int(ops) // HOT_OPS) ** 2 if hot is None else hot
         n = len(consts)
         self._function = function
         self._plain = lambda *arrays: function(dict(zip(consts, arrays[:n])), *arrays[n:])

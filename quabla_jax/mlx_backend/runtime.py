@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import mlx.core as mx
+import numpy as np
 
-from ..lowering.program import Branch, Const, Loop, Node, Region, Value
+from ..lowering.program import Branch, Const, Loop, Node, Op, Region, Value
+from . import convert
 from .kernels import INLINE_LIMIT, Emitter, Kernel, captured, node_cost, straight_cost, work
 
 __all__ = ["Plan", "SMALL"]
@@ -26,7 +28,7 @@ CHUNK_WORK = 1 << 24
 """Elements that one chunk computes at most: beyond that an evaluation costs nothing against the work."""
 
 HOT_TRIPS = 64
-"""Iterations that a loop body runs op by op before it is compiled."""
+"""Iterations that a loop body runs op by op before it is compiled; long bodies run more of them."""
 
 SMALL = 1 << 16
 """Bytes of state below which a chunk is evaluated in the background. Larger state is waited for: MLX reuses a buffer in
@@ -169,12 +171,36 @@ class _Segment:
 
 
 def _control(node: Node, emitter: Emitter) -> Step:
+    if isinstance(node, Op):
+        return _HostCall(node, emitter)
     if isinstance(node, Branch):
         return _Branch(node, emitter)
     assert isinstance(node, Loop)
     if node.kind == "while":
         return _While(node, emitter)
     return _Counted(node, emitter)
+
+
+class _HostCall:
+    """The user's own Python function (jax.pure_callback), called between two kernels on jax arrays."""
+
+    def __init__(self, node: Op, emitter: Emitter):
+        self.node = node
+        reads = _reads([node])
+        self.positions = [reads.index(v) for v in node.inputs]
+        self.double = emitter.target.double
+
+    def run(self, inputs: list[mx.array]) -> Sequence[mx.array]:
+        mx.eval(inputs)
+        operands = [convert.from_mx(inputs[i], v.dtype) for i, v in zip(self.positions, self.node.inputs)]
+        results = self.node.params["callback"](*operands)
+        out = []
+        for result, value in zip(results, self.node.outputs, strict=True):
+            array = np.asarray(result)
+            if array.shape != value.shape:
+                raise ValueError(f"a callback promised shape {value.shape} and returned {array.shape}")
+            out.append(convert.to_mx(array, value.dtype, self.double))
+        return out
 
 
 class _Branch:
@@ -224,6 +250,7 @@ class _Counted:
         limit = min(CHUNK_TRIPS, CHUNK_OPS / self.cost, CHUNK_WORK / max(work(body), 1.0)) if self.flat else 1
         self.chunk = _chunk(max(1, int(limit)), node.length)
         self.trips = 0
+        self.hot = _hot_trips(self.cost)
         self._kernels: dict[int, Kernel] = {}
 
     def run(self, inputs: list[mx.array]) -> Sequence[mx.array]:
@@ -266,7 +293,7 @@ class _Counted:
         kernel = self._kernels.get(size)
         if kernel is None:
             kernel = self._kernels[size] = self._kernel(size)
-        if kernel.calls <= kernel.hot and self.trips >= HOT_TRIPS:
+        if kernel.calls <= kernel.hot and self.trips >= self.hot:
             kernel.calls = kernel.hot
         out = kernel(*consts, *carry, *xs)
         return out[:n], out[n:]
@@ -279,7 +306,11 @@ class _Counted:
             carry, ys = emitter.iterations(node, list(arrays[:n]), list(arrays[n:m]), arrays[m:], size, base)
             return [*carry, *ys]
 
-        return Kernel(emitter, function, captured([node.body]), size * self.cost, hot=HOT_TRIPS)
+        return Kernel(emitter, function, captured([node.body]), size * self.cost, hot=self.hot)
+
+
+def _hot_trips(cost: float) -> int:
+    return int(max(HOT_TRIPS, min(2 * cost**1.5, 1e9)))
 
 
 def _chunk(limit: int, length: int | None) -> int:
@@ -340,6 +371,7 @@ class _While:
         self.body = None if self.flat else Plan(node.body, emitter, inner=True)
         self.cond = None if self.flat else Plan(node.cond, emitter, inner=True)
         self.trips = 0
+        self.hot = _hot_trips(self.cost)
         self._kernels: dict[int, Kernel] = {}
 
     def run(self, inputs: list[mx.array]) -> Sequence[mx.array]:
@@ -362,7 +394,7 @@ class _While:
         kernel = self._kernels.get(size)
         if kernel is None:
             kernel = self._kernels[size] = self._kernel(size)
-        if kernel.calls <= kernel.hot and self.trips >= HOT_TRIPS:
+        if kernel.calls <= kernel.hot and self.trips >= self.hot:
             kernel.calls = kernel.hot
         return kernel
 
@@ -410,4 +442,4 @@ class _While:
             return [*carry, going]
 
         regions = [cond] if size == 0 else [cond, node.body]
-        return Kernel(emitter, function, captured(regions), max(size, 1) * self.cost, hot=HOT_TRIPS)
+        return Kernel(emitter, function, captured(regions), max(size, 1) * self.cost, hot=self.hot)
