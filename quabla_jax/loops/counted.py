@@ -170,6 +170,8 @@ class _Sweep:
         trips = Trips(length, plan.reverse, plan.unroll)
         if plan.inner == "residuals":
             return self.over_residuals(trips, x, s, state, uy)
+        if plan.inner == "rerun":
+            return self.over_nothing(trips, x, s, state, uy)
         return self.over_carries(trips, x, s, state, uy)
 
     def over_residuals(self, trips: Trips, x, s, state, uy):
@@ -201,6 +203,27 @@ class _Sweep:
             return (_add(gc, gc2), u), us
 
         return lax.scan(back, state, (xs, list(s), list(uy)), reverse=not trips.reverse, **order)
+
+    def over_nothing(self, trips: Trips, x, s, state, uy):
+        """Keep only the carry at the piece's start, and run from it again for every step."""
+        place = lambda k: trips.length - 1 - k if trips.reverse else k
+
+        def carry_at(n):
+            def step(k, x):
+                at = [lax.dynamic_index_in_dim(a, place(k), keepdims=False) for a in s]
+                return self.primal([*self.c, *x, *at])[0]
+
+            return lax.fori_loop(0, n, step, list(x))
+
+        def back(state, inputs):
+            gc, u = state
+            k, s, uy = inputs
+            gc2, u, us = self.step(carry_at(k), s, u, uy)
+            return (_add(gc, gc2), u), us
+
+        order = jnp.arange(trips.length, dtype=jnp.int32)
+        order = order[::-1] if trips.reverse else order
+        return lax.scan(back, state, (order, list(s), list(uy)), length=trips.length, reverse=not trips.reverse)
 
     def step(self, x, s, u, uy):
         """The transpose of one step in its linear inputs, at the primal carry x and slices s."""

@@ -181,18 +181,21 @@ def full_choice(trips: Trips, cost: StepCost) -> Choice:
 
 def block_choice(trips: Trips, cost: StepCost, blocks: Sequence[int], inner: str) -> Choice:
     slots = slots_of(trips.length, blocks)
-    piece = cost.carry_bytes if inner == "carry" else cost.residual_bytes
-    stored = sum(slots[:-1]) * cost.carry_bytes + slots[-1] * piece
+    if inner == "residuals":
+        stored = sum(slots[:-1]) * cost.carry_bytes + slots[-1] * cost.residual_bytes
+    else:
+        stored = held(slots, inner) * cost.carry_bytes
     schedule = Schedule(trips.length, tuple(blocks), inner, trips.reverse, trips.unroll)
     return Choice(schedule, stored, cost.in_blocks(trips.length, len(blocks), slots[-1], inner))
 
 
-def choices(trips: Trips, cost: StepCost, max_levels: int = 8) -> Iterator[Choice]:
-    yield full_choice(trips, cost)
-    for levels in range(1, max_levels + 1):
-        weight = max(cost.residual_bytes, 1) / max(cost.carry_bytes, 1)
-        yield block_choice(trips, cost, blocks_for(trips.length, levels), "carry")
-        yield block_choice(trips, cost, blocks_for(trips.length, levels, min(max(weight, 1 / 64), 64.0)), "residuals")
+def choices(trips: Trips, cost: StepCost, levels: int) -> Iterator[Choice]:
+    """The full tape, and the two ways to sweep a schedule of `levels` levels."""
+    if levels == 1:
+        yield full_choice(trips, cost)
+    weight = max(cost.residual_bytes, 1) / max(cost.carry_bytes, 1)
+    yield block_choice(trips, cost, blocks_for(trips.length, levels), "carry")
+    yield block_choice(trips, cost, blocks_for(trips.length, levels, min(max(weight, 1 / 64), 64.0)), "residuals")
 
 
 def fastest(candidates: Sequence[Choice]) -> Choice:
@@ -217,39 +220,76 @@ def choose(trips: Trips, cost: StepCost, request: Any) -> Choice:
         inner = "residuals" if cost.residual_bytes <= cost.carry_bytes else "carry"
         return block_choice(trips, cost, blocks_for(length, 1), inner)
     if isinstance(request, Budget):
-        fitting = [c for c in choices(trips, cost) if c.stored <= request.bytes]
-        if fitting:
-            return fastest(fitting)
-        least = block_choice(trips, cost, least_slots(length), "carry")
-        if least.stored <= request.bytes:
-            return least
+        for levels in range(1, MAX_LEVELS):
+            fitting = [c for c in choices(trips, cost, levels) if c.stored <= request.bytes]
+            if fitting:
+                return min(fitting, key=lambda c: c.seconds)
+        slots = request.bytes // max(cost.carry_bytes, 1)
+        if slots >= 1:
+            return _counted_slots(trips, cost, slots)
         raise ValueError(
             f"checkpoint=Budget({request.bytes} bytes): no plan for this loop of {length} steps fits; the least that "
-            f"would do is Budget({least.stored} bytes), {sum(slots_of(length, least.schedule.blocks))} carries of "
-            f"{cost.carry_bytes} bytes"
+            f"would do is Budget({cost.carry_bytes} bytes), one carry"
         )
     if isinstance(request, int):
         return _counted_slots(trips, cost, request)
     if length <= SHORT_LOOP:
         return full_choice(trips, cost)
     limit = machine().memory // 8
-    fitting = [c for c in choices(trips, cost, 3) if c.stored <= limit]
-    return fastest(fitting) if fitting else block_choice(trips, cost, least_slots(length), "carry")
+    for levels in (1, 2, 3):
+        fitting = [c for c in choices(trips, cost, levels) if c.stored <= limit]
+        if fitting:
+            return fastest(fitting)
+    return block_choice(trips, cost, least_slots(length), "carry")
 
 
 def _counted_slots(trips: Trips, cost: StepCost, slots: int) -> Choice:
-    """The plan with the fewest levels that keeps at most `slots` carries."""
+    """The plan that keeps at most `slots` carries and runs the fewest steps again."""
     length = trips.length
-    if slots >= length:
+    if slots > length:
         return block_choice(trips, cost, (length,), "carry")
+    best: tuple[int, tuple[int, ...], str] | None = None
     for levels in range(1, MAX_LEVELS):
-        blocks = blocks_for(length, levels)
-        if sum(slots_of(length, blocks)) <= slots:
-            return block_choice(trips, cost, blocks, "carry")
-    least = sum(slots_of(length, least_slots(length)))
-    raise ValueError(
-        f"checkpoint={slots}: a loop of {length} steps needs at least {least} stored carries; ask for that many or more"
-    )
+        for blocks, inner in ((blocks_for(length, levels), "carry"), (_rerun_blocks(length, levels, slots), "rerun")):
+            if held(slots_of(length, blocks), inner) <= slots:
+                extra = extra_forward(length, blocks, inner)
+                best = min(best or (extra, blocks, inner), (extra, blocks, inner))
+    assert best is not None, "one carry always does"
+    return block_choice(trips, cost, best[1], best[2])
+
+
+def held(slots: Sequence[int], inner: str) -> int:
+    """Carries held at one time: those of every level, and those of the innermost piece."""
+    if inner != "rerun":
+        return sum(slots)
+    return sum(slots[:-1]) if slots[:-1] != (1,) else 1
+
+
+def _rerun_blocks(length: int, levels: int, slots: int) -> tuple[int, ...]:
+    """Block sizes for `levels` levels that share `slots` carries evenly; the innermost piece keeps none."""
+    out, n = [], length
+    for level in range(levels):
+        count = max(1, slots // levels + (level < slots % levels))
+        n = -(-n // count)
+        out.append(n)
+    return tuple(out)
+
+
+def extra_forward(length: int, blocks: Sequence[int], inner: str) -> int:
+    """Steps of the body's primal part that the reverse sweep of a schedule runs, beyond the first forward pass."""
+    if not blocks:
+        return length * (length - 1) // 2 if inner == "rerun" else length
+    b = min(blocks[0], length)
+    k, r = divmod(length, b)
+    below = tuple(c for c in blocks[1:] if c < b)
+
+    def piece(n: int) -> int:
+        deeper = tuple(c for c in below if c < n)
+        if deeper:
+            return n + extra_forward(n, deeper, inner)
+        return n * (n - 1) // 2 if inner == "rerun" else n
+
+    return k * piece(b) + (piece(r) if r else 0)
 
 
 def decide(trips: Trips, g: Body, lin: Sequence[bool], y_lin: Sequence[bool], must: bool = False) -> Schedule | None:
@@ -334,7 +374,8 @@ def plan_loop(
     choice = choose(Trips(length), cost, request_of(checkpoint))
     if choice.schedule is None:
         return LoopPlan(0, (length,), choice.stored, 0, "residuals", length)
-    blocks = choice.schedule.blocks
-    return LoopPlan(
-        len(blocks), slots_of(length, blocks), choice.stored, len(blocks) * length, choice.schedule.inner, length
-    )
+    blocks, inner = choice.schedule.blocks, choice.schedule.inner
+    slots = slots_of(length, blocks)
+    if inner == "rerun":
+        slots = slots[:-1]
+    return LoopPlan(len(blocks), slots, choice.stored, extra_forward(length, blocks, inner), inner, length)

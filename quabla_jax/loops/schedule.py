@@ -3,7 +3,8 @@
 A schedule with block sizes (B_1, B_2, ...) runs K_1 = T // B_1 blocks of B_1 steps, then r_1 = T - K_1 B_1 more. The
 forward pass keeps the carry at every block's start. The reverse sweep takes the blocks from the last to the first; it
 runs each one forward again from its kept carry, cut in the same way by B_2, and so on. The innermost pieces are swept
-either over their carries, each step's linearization computed again ("carry"), or over their residuals ("residuals").
+over their carries, each step's linearization computed again ("carry"), over their residuals ("residuals"), or, where not
+even that fits, with nothing kept but the piece's first carry, from which every step is run again ("rerun").
 
 Invariants: every step is run forward once by the first pass and once more by every level; never more than
 K_1 + K_2 + ... carries and one innermost piece are held at a time.
@@ -39,7 +40,7 @@ class Schedule:
     unroll: int = 1
 
     def __post_init__(self):
-        assert self.length >= 1 and self.blocks and self.inner in ("carry", "residuals"), self
+        assert self.length >= 1 and self.blocks and self.inner in ("carry", "residuals", "rerun"), self
 
     @property
     def block(self) -> int:
