@@ -10,6 +10,8 @@ __version__ = "0.1.0"
 
 # module -> the public names that it gives to this namespace
 _EXPORTS = {
+    "_draw": "draw",
+    "_memory": "memory_report",
     "_newton": "newton",
     "arrays": "arange array asarray astype eye full full_like linspace ones ones_like zeros zeros_like",
     "compiler": "Compiler Executable Program TensorCudaAdamOptimizer TensorMlxAdamOptimizer devices",
@@ -19,7 +21,7 @@ _EXPORTS = {
     "errors": "QuablaError RetraceLimitError RetraceWarning TracerError UnsupportedOperationError",
     "io": "load save",
     "linalg": "solve",
-    "loops": "Budget",
+    "loops": "Budget LoopPlan checkpointing plan_loop",
     "math": "abs arccos arccosh arcsin arcsinh arctan arctanh atan2 cbrt ceil clip cos cosh equal erf erfc exp exp2 expm1 "
     "floor fmod gelu greater greater_equal hypot isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp "
     "logical_and logical_not logical_or maximum minimum mod nan_to_num not_equal power reciprocal relu remainder round "

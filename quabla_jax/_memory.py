@@ -1,0 +1,213 @@
+"""qb.memory_report: what the reverse pass of a function stores, loop by loop, beside the compiler's own account."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ._boxes import bytes_text
+from ._files import atomic_path
+from .loops.body import Body
+from .loops.cost import step_cost
+from .loops.plan import checkpointing, choose
+from .loops.schedule import Trips
+from .lowering import jax_api
+from .lowering.equations import decode_scan
+
+__all__ = ["LoopMemory", "MemoryReport", "memory_report"]
+
+
+@dataclass(frozen=True)
+class LoopMemory:
+    """One loop of a program.
+
+    Attributes:
+        depth: loops around it.
+        trips: trip count; None where it is known at run time only.
+        carry_bytes: one carry, of the part that derivatives depend on.
+        residual_bytes: what one step's derivative needs of the forward pass.
+        full_bytes: what the full tape stores: trips times residual_bytes; None where the trip count is unknown.
+        stored_bytes: what this loop's plan stores.
+        plan: the plan in words.
+    """
+
+    depth: int
+    trips: int | None
+    carry_bytes: int
+    residual_bytes: int
+    full_bytes: int | None
+    stored_bytes: int | None
+    plan: str
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """Loops, and the compiled gradient's temporary bytes: as the program is, with every tape full, and with "sqrt" plans.
+
+    Prints as a table; plot(path) draws it; shows as HTML in a notebook.
+    """
+
+    loops: tuple[LoopMemory, ...]
+    compiled: dict[str, int]
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table, header first."""
+        out = [("loop", "trips", "carry", "residuals a step", "full tape", "stored", "plan")]
+        for number, m in enumerate(self.loops):
+            known = "?" if m.trips is None else str(m.trips)
+            full = "?" if m.full_bytes is None else bytes_text(m.full_bytes)
+            stored = "?" if m.stored_bytes is None else bytes_text(m.stored_bytes)
+            name = "  " * m.depth + str(number)
+            out.append(
+                (name, known, bytes_text(m.carry_bytes), bytes_text(m.residual_bytes), full, stored, m.plan)
+            )
+        return out
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
+        lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
+        if self.compiled:
+            lines.append("compiled gradient, temporary memory:")
+            lines += [f"  {name:<22}{bytes_text(size)}" for name, size in self.compiled.items()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        import html
+
+        head, *rest = self.rows()
+        cells = lambda tag, row: "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in row)
+        table = f"<tr>{cells('th', head)}</tr>" + "".join(f"<tr>{cells('td', r)}</tr>" for r in rest)
+        sizes = "".join(f"<li>{html.escape(n)}: {bytes_text(b)}</li>" for n, b in self.compiled.items())
+        return f"<table>{table}</table><p>Compiled gradient, temporary memory</p><ul>{sizes}</ul>"
+
+    def plot(self, path: str | os.PathLike) -> None:
+        """Write bars of the compiled sizes and of each loop's full tape and plan as PNG or SVG (needs matplotlib)."""
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+
+        figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+        left.barh(list(self.compiled), list(self.compiled.values()), color="#1f6f8b")
+        left.set(xscale="log", xlabel="bytes", title="compiled gradient, temporary memory")
+        known = [(k, m) for k, m in enumerate(self.loops) if m.full_bytes and m.stored_bytes]
+        names = [f"loop {k}, {m.trips} trips" for k, m in known]
+        right.barh(names, [m.full_bytes for _, m in known], color="#d1603d", label="full tape")
+        right.barh(names, [m.stored_bytes for _, m in known], color="#1f6f8b", height=0.4, label="this plan")
+        right.set(xscale="log", xlabel="bytes", title="what each loop stores")
+        if known:
+            right.legend(frameon=False)
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, dpi=130, format=pathlib.Path(path).suffix[1:] or "png")
+        plt.close(figure)
+
+
+def _differentiable(aval: Any) -> bool:
+    return jnp.issubdtype(aval.dtype, jnp.inexact)
+
+
+def _counted(g: Body, trips: Trips, depth: int) -> LoopMemory | None:
+    """The record of a counted loop, all its floating inputs differentiated; None where nothing is."""
+    mask, y_mask = g.perturbed([_differentiable(a) for a in g.avals])
+    if not any(mask):
+        return None
+    dual = g.dual(mask, y_mask)
+    lin = g.weave([False] * len(mask), [True] * sum(mask), mask)
+    y_lin = (*[False] * g.num_ys, *[True] * sum(y_mask))
+    cost = step_cost(dual, lin, y_lin)
+    full = trips.length * cost.residual_bytes
+    if trips.length == 0:
+        return LoopMemory(depth, 0, cost.carry_bytes, cost.residual_bytes, 0, 0, "no trip")
+    choice = choose(trips, cost, trips.request)
+    blocks = choice.schedule
+    plan = (
+        "full tape"
+        if blocks is None
+        else f"blocks of {', '.join(map(str, blocks.blocks))}, {blocks.inner} inside"
+    )
+    return LoopMemory(depth, trips.length, cost.carry_bytes, cost.residual_bytes, full, choice.stored, plan)
+
+
+def _while(params: dict[str, Any], depth: int) -> LoopMemory:
+    g, pool = params["g"], params["pool"]
+    carry = sum(jax_api.aval_bytes(a) for a in g.x_avals if _differentiable(a))
+    slots = getattr(pool, "slots", None)
+    stored = None if slots is None else slots * sum(jax_api.aval_bytes(a) for a in g.x_avals)
+    return LoopMemory(depth, None, carry, carry, None, stored, f"a pool of {slots} carries")
+
+
+def _collect(jaxpr: Any, depth: int, out: list[LoopMemory]) -> None:
+    inner = getattr(jaxpr, "jaxpr", jaxpr)
+    for eqn in inner.eqns:
+        name, below, made = eqn.primitive.name, depth, None
+        if name == "checkpointed_loop":
+            made = _counted(eqn.params["g"], eqn.params["plan"], depth)
+        elif name == "scan":
+            e = decode_scan(eqn)
+            open_jaxpr, consts = jax_api.open_jaxpr(e.jaxpr)
+            sizes = (e.n_consts, e.n_carry, len(eqn.invars) - e.n_consts - e.n_carry)
+            made = _counted(
+                Body(open_jaxpr, consts, sizes), Trips(e.length, e.reverse, request="full"), depth
+            )
+        elif name == "qb_while":
+            made = _while(eqn.params, depth)
+        if made is not None:
+            out.append(made)
+            below = depth + 1
+        for sub in _inside(eqn):
+            _collect(sub, below, out)
+
+
+def _inside(eqn: Any) -> list[Any]:
+    g = eqn.params.get("g")
+    return [g.jaxpr] if isinstance(g, Body) else jax_api.inner_jaxprs(eqn)
+
+
+def memory_report(fun: Callable[..., Any], *args: Any, compiled: bool = True) -> MemoryReport:
+    """What the reverse pass of fun(*args) stores, loop by loop, and what the compiler says of the whole gradient.
+
+    Arguments:
+        fun: a function of arrays; its floating outputs are summed and differentiated in all floating arguments.
+        args: arrays, or jax.ShapeDtypeStruct for shapes alone.
+        compiled: also compile the gradient as it is, with checkpoint="full" and with "sqrt" for loops whose request is
+            "auto", and report each program's temporary bytes.
+
+    Returns:
+        A MemoryReport. Loops differentiated in all their floating inputs; an inner loop's figures are those of one run.
+
+    Cost: one trace, and up to three compilations. Nothing is run.
+    """
+    found: list[LoopMemory] = []
+    _collect(jax.make_jaxpr(fun)(*args), 0, found)
+    sizes: dict[str, int] = {}
+    if compiled:
+        floats = tuple(n for n, a in enumerate(args) if all(map(_differentiable, jax.tree.leaves(a))))
+
+        def total(*inputs: Any) -> Any:
+            return sum(jnp.sum(y) for y in jax.tree.leaves(fun(*inputs)) if _differentiable(y))
+
+        for label, request in (
+            ("as written", None),
+            ('checkpoint="full"', "full"),
+            ('checkpoint="sqrt"', "sqrt"),
+        ):
+
+            def gradient(*inputs: Any) -> Any:
+                return jax.grad(total, floats)(*inputs)
+
+            if request is None:
+                analysis = jax.jit(gradient).lower(*args).compile().memory_analysis()
+            else:
+                with checkpointing(request):
+                    analysis = jax.jit(gradient).lower(*args).compile().memory_analysis()
+            sizes[label] = analysis.temp_size_in_bytes
+    return MemoryReport(tuple(found), sizes)
