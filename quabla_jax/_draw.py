@@ -8,8 +8,8 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from ._files import write_text
 from ._boxes import Box, regions
+from ._files import write_text
 
 __all__ = ["Drawing", "draw"]
 
