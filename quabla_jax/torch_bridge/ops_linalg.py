@@ -68,10 +68,9 @@ def _conv(t: Aten, node: Op, x: Array, w: Array) -> Array:
     if flat:  # no spatial axis: make one
         source, w = t.reshape(source, (*source.shape, 1)), t.reshape(w, (*w.shape, 1))
         out_shape, padding = (*shape, 1), [0]
-    n = len(padding)
     strides, dilation = (list(p[k]) if not flat else [1] for k in ("strides", "rhs_dilation"))
     args = [t.full(cast(t, source, wide)), t.full(cast(t, w, wide)), None, strides, padding, dilation]
-    ref = t.call("aten::convolution", *args, False, [0] * n, p["groups"])
+    ref = t.call(f"aten::conv{len(padding)}d", *args, p["groups"])
     return t.reshape(cast(t, t.wrap(x, ref, out_shape, wide), dtype), shape)
 
 
@@ -134,7 +133,8 @@ def _cholesky(t: Aten, node: Op, x: Array) -> Array:
     good = t.is_number(Array(x.shape[:-2], np.dtype(np.int32), info), 0)
     good = t.reshape(good, (*x.shape[:-2], 1, 1))
     mask = t.pointwise("aten::bitwise_and", mask, good)
-    return _nan_outside(t, Array(good.shape, mask.dtype, t.full(mask)), t.wrap(x, factor), False)
+    whole = _nan_outside(t, Array(good.shape, mask.dtype, t.full(mask)), t.wrap(x, factor), False)
+    return t.wrap(x, t.call("aten::tril", t.full(whole)))
 
 
 @row("triangular_solve")

@@ -150,12 +150,30 @@ def _div(t: Aten, node: Op, x: Array, y: Array) -> Array:
 @row("rem")
 def _rem(t: Aten, node: Op, x: Array, y: Array) -> Array:
     if x.kind == "f":
-        return t.pointwise("aten::fmod", x, y, numbers=1)
+        return _float_rem(t, x, y)
     quotient = _divide(t, x, y, 1)
     # With the stand-in 1 for a divisor of -1 the remainder is 0, as it has to be; x % 0 is x.
     by = y if y.number not in (None, 0, -1) else _guard(t, y, 1, minus_one=x.kind == "i")
     out = t.pointwise("aten::sub", x, t.commuting("aten::mul", quotient, by))
     return out if y.number not in (None, 0) else t.where(t.is_number(y, 0), x, out)
+
+
+def _float_rem(t: Aten, x: Array, y: Array) -> Array:
+    """Torch's vectorised fmod is NaN where the quotient is not finite."""
+    if y.number is not None and abs(y.number) >= 1:
+        return t.pointwise("aten::fmod", x, y, numbers=1)
+    if x.dtype != np.float64:  # no quotient of two shorter floats leaves float64's range
+        return cast(t, t.pointwise("aten::fmod", cast(t, x, np.float64), cast(t, y, np.float64)), x.dtype)
+    steps = [y]  # divisors, each a multiple of the one before: the last has a finite quotient
+    for scale in (2.0**1000, 2.0**74):
+        quotient = t.pointwise("aten::abs", t.pointwise("aten::div", x, steps[-1]))
+        scaled = t.pointwise("aten::mul", steps[-1], t.number(y, scale), numbers=1)
+        usable = t.pointwise("aten::isfinite", scaled, dtype=bool)
+        usable = t.pointwise("aten::bitwise_and", usable, t.is_number(quotient, np.inf))
+        steps.append(t.where(usable, scaled, steps[-1]))
+    for divisor in reversed(steps):
+        x = t.pointwise("aten::fmod", x, divisor)
+    return x
 
 
 @row("pow")

@@ -83,7 +83,7 @@ _extreme("reduce_max", True)
 _extreme("reduce_min", False)
 
 
-def _bits(name: str, op: str, empty: int, bools: Any) -> None:
+def _bits(name: str, op: str, ones: bool, bools: Any) -> None:
     """A bitwise reduction: halves are combined until one is left."""
 
     def run(t: Aten, node: Op, x: Array) -> Array:
@@ -91,7 +91,8 @@ def _bits(name: str, op: str, empty: int, bools: Any) -> None:
             return bools(t, node, x)
         shape = node.outputs[0].shape
         if x.size == 0:
-            return Array(shape, x.dtype, scalar=bool(empty) if x.kind == "b" else empty)
+            full = True if x.kind == "b" else 255 if x.dtype == np.uint8 else -1
+            return Array(shape, x.dtype, scalar=full if ones else type(full)(0))
         ref = t.full(x)
         for axis in _axes(node):
             n = x.shape[axis]
@@ -105,9 +106,9 @@ def _bits(name: str, op: str, empty: int, bools: Any) -> None:
     ROWS[name] = run
 
 
-_bits("reduce_and", "aten::bitwise_and", -1, _bool_all)
-_bits("reduce_or", "aten::bitwise_or", 0, _bool_any)
-_bits("reduce_xor", "aten::bitwise_xor", 0, None)
+_bits("reduce_and", "aten::bitwise_and", True, _bool_all)
+_bits("reduce_or", "aten::bitwise_or", False, _bool_any)
+_bits("reduce_xor", "aten::bitwise_xor", False, None)
 
 
 def _arg(name: str) -> None:

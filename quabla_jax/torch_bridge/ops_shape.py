@@ -102,10 +102,10 @@ def _filled(t: Aten, ref: Any, low: Sequence[int], high: Sequence[int], value: A
     if not any(low) and not any(high):
         return ref
     if value.scalar is not None:
-        return t.call("aten::constant_pad_nd", ref, _pads(low, high), value.scalar)
+        number = int(value.scalar) if isinstance(value.scalar, bool) else value.scalar
+        return t.call("aten::constant_pad_nd", ref, _pads(low, high), number)
     inside = np.pad(np.ones(old, bool), list(zip(low, high)))
-    zero: Any = False if value.kind == "b" else 0
-    padded = t.call("aten::constant_pad_nd", ref, _pads(low, high), zero)
+    padded = t.call("aten::constant_pad_nd", ref, _pads(low, high), 0)
     return t.call("aten::where", t.constant(inside), padded, t.loose(value))
 
 
