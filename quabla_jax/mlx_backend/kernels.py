@@ -222,6 +222,12 @@ class Kernel:
         self._plain = lambda *arrays: function(dict(zip(consts, arrays[:n])), *arrays[n:])
         self._compiled: Callable[..., list[mx.array]] | None = None
 
+    def quickest(self) -> Callable[..., list[mx.array]] | None:
+        """What to call from now on: the compiled function, or None while this kernel is about to be compiled."""
+        if self._compiled is not None and not self.arrays:
+            return self._compiled
+        return self if self._compiled is not None or self.hot > 8 else None
+
     def __call__(self, *arrays: mx.array) -> list[mx.array]:
         if self._compiled is not None:
             return self._compiled(*self.arrays, *arrays)

@@ -22,11 +22,8 @@ from .target import Target
 
 __all__ = ["MlxProgram", "jit", "lower", "target_of"]
 
-CONFIGURATION = (
-    "jax_enable_x64", "jax_default_prng_impl", "jax_threefry_partitionable", "jax_numpy_dtype_promotion",
-    "jax_numpy_rank_promotion", "jax_default_matmul_precision",
-)  # fmt: skip
-"""JAX settings that change what a function traces to."""
+CONFIGURATION = ("jax_enable_x64", "jax_default_prng_impl", "jax_threefry_partitionable")
+"""JAX settings that change what a function computes here."""
 
 _warned = threading.Event()
 
@@ -141,12 +138,26 @@ class MlxProgram:
             with mx.stream(self.target.device):
                 outputs = self.plan.run(inputs)
         del inputs
-        # Lazy arrays belong to the thread that made them: evaluation is started before they are handed out.
-        mx.async_eval(outputs) if native else mx.eval(outputs)
         results: list[Any] = outputs
         if not native:
+            mx.eval(outputs)
             results = [self._to_jax(o, v.dtype, impl) for o, v, impl in zip(outputs, program.outputs, self._key_outputs)]
         return jax.tree.unflatten(program.out_tree, results)
+
+    def direct(self, leaves: Sequence[Any]) -> Callable[[tuple[mx.array, ...]], Any] | None:
+        """A shorter way from flat mx arrays to the result, where the program takes just these and is one kernel."""
+        if any(type(x) is not mx.array or x.dtype != self.target.dtype(v.dtype) for x, v in zip(leaves, self.program.inputs)):
+            return None
+        kernel = self.plan.kernel()
+        if kernel is None or self.target.device != mx.default_device():
+            return None
+        tree = self.program.out_tree
+        run = kernel.quickest()
+        if run is None:
+            return None
+        if jax.tree_util.treedef_is_leaf(tree):
+            return lambda arrays: run(*arrays)[0]
+        return lambda arrays: jax.tree.unflatten(tree, run(*arrays))
 
     def _to_jax(self, array: mx.array, dtype: np.dtype, impl: Any) -> jax.Array:
         out = convert.from_mx(array, dtype)
@@ -190,6 +201,18 @@ def lower(fun: Callable[..., Any], *args: Any, device: str = "mlx") -> MlxProgra
     return _lower(fun, args, target_of(device))
 
 
+def _array_key(args: tuple[Any, ...]) -> Any:
+    """The signature of a call with mx arrays alone, or None: cheaper to make than the general one."""
+    array, config = mx.array, jax.config
+    key: list[Any] = [config.jax_enable_x64, config.jax_default_prng_impl, config.jax_threefry_partitionable]
+    for a in args:
+        if type(a) is not array:
+            return None
+        key += (a.shape, a.dtype)
+    key.append(mx.default_device().type)
+    return tuple(key)
+
+
 class _Jit:
     """A function that runs on MLX, one program a signature."""
 
@@ -201,11 +224,22 @@ class _Jit:
         self._device = device
         target_of(device)
         self._programs: dict[Any, MlxProgram] = {}
+        self._direct: dict[Any, Callable[[tuple[mx.array, ...]], Any]] = {}
         self._lock = threading.RLock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        key = None if kwargs or self._static else _array_key(args)
+        if key is not None:
+            direct = self._direct.get(key)
+            if direct is not None:
+                return direct(args)
         program, leaves = self._program(args, kwargs)
-        return program.call(leaves)
+        result = program.call(leaves)
+        if key is not None:
+            direct = program.direct(leaves)
+            if direct is not None:
+                self._direct[key] = direct
+        return result
 
     def lower(self, *args: Any, **kwargs: Any) -> MlxProgram:
         """The program for arguments like these."""
@@ -215,6 +249,7 @@ class _Jit:
         """Drop every program, with its constants and kernels."""
         with self._lock:
             self._programs.clear()
+            self._direct.clear()
 
     def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[MlxProgram, list[Any]]:
         target = target_of(self._device)

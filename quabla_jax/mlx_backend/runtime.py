@@ -126,6 +126,14 @@ class Plan:
                     slots[i] = None
         return [self.emitter.constant(o) if isinstance(o, Const) else slots[o] for o in self.outputs]  # type: ignore[misc]
 
+    def kernel(self) -> Kernel | None:
+        """The one kernel that the plan is, where it takes the inputs and gives the outputs in their own order."""
+        if len(self.placed) != 1 or not isinstance(self.placed[0].step, _Segment):
+            return None
+        placed = self.placed[0]
+        straight = placed.reads == list(range(len(self.region.inputs))) and placed.writes == self.outputs
+        return placed.step.kernel if straight else None
+
     def _constants(self) -> list[tuple[mx.array, int]]:
         found = getattr(self, "_constant_slots", None)
         if found is None:
