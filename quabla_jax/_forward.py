@@ -21,7 +21,7 @@ def refuse_custom_vjp(staged: Staged, apply: Callable[..., Any], avals: Sequence
 
     JAX itself says so only when the program is lowered; here it is a ValueError at trace time, as in Quabla.
     """
-    names = jax_api.primitive_names(jax.make_jaxpr(apply)(*avals))
+    names = jax_api.primitive_names(jax_api.open_jaxpr(jax.make_jaxpr(apply)(*avals))[0])
     if "custom_lin" in names:
         called = jax_api.custom_vjp_name(staged.jaxpr)
         raise ValueError(

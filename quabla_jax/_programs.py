@@ -22,7 +22,7 @@ import jax
 import numpy as np
 from jax import tree_util
 
-from . import dtypes, loops
+from . import dtypes
 from ._staging import (
     abstract,
     as_leaf,
@@ -37,6 +37,7 @@ from ._staging import (
     tree_leaves,
 )
 from .errors import RetraceWarning
+from .loops import plan
 from .lowering import jax_api
 
 DEFAULT_MAX_TRACES = 8
@@ -192,12 +193,11 @@ def _leaf_text(leaf: Any) -> str:
 
 
 def _settings() -> tuple:
-    """Modes of JAX, and of this library, that a trace depends on."""
-    default = getattr(loops, "current_checkpoint", None)
+    """Modes of JAX, and the default of checkpoint=, that a trace depends on."""
     return (
         dtypes.x64_enabled(),
         jax.config.jax_default_matmul_precision,  # type: ignore[attr-defined]
-        default() if callable(default) else None,
+        repr(plan.current_default()),
     )
 
 

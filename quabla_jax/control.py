@@ -35,6 +35,7 @@ from ._switch import switch
 from .arrays import asarray
 from .dtypes import short
 from .errors import TracerError
+from .loops import plan, whiles
 from .lowering import jax_api
 
 __all__ = ["check_region", "cond", "fori_loop", "scan", "switch", "while_loop"]
@@ -252,6 +253,7 @@ def fori_loop(
     start, stop = _bound(lower, "lower"), _bound(upper, "upper")
     if stop < start:
         raise ValueError(f"fori_loop requires upper >= lower, got lower={start} and upper={stop}")
+    plan.check_request(checkpoint)
     carry, inputs = _carry(init_val), _operands(operands)
     if unroll or not _traced(carry, *inputs):
         for i in range(start, stop):
@@ -303,6 +305,7 @@ def scan(
     count = _bound(length, "length")
     if count == 0:
         raise ValueError("scan length must be positive, got 0")
+    plan.check_request(checkpoint)
     carry, inputs = _carry(init), _operands(operands)
     traced = _traced(carry, *inputs)
     if unroll or not traced:
@@ -387,6 +390,8 @@ def while_loop(
     if not callable(cond_fun) or not callable(body_fun):
         raise TypeError("while_loop requires callable cond_fun and body_fun")
     carry, inputs = _carry(init_val), _operands(operands)
+    if checkpoint is not None:
+        whiles.pool_for(checkpoint, carry.size * carry.dtype.itemsize)
     if not _traced(carry, *inputs):
         return _while_in_python(cond_fun, body_fun, carry, inputs)
     _refuse_mask_carry(carry, "while loop")

@@ -7,6 +7,7 @@ release that moves a private name breaks this file alone.
 from __future__ import annotations
 
 import jax
+import numpy as np
 
 JAX_VERSION: tuple[int, ...] = tuple(int(p) for p in jax.__version__.split(".")[:3] if p.isdigit())
 SUPPORTED = "0.10.2 to 0.12"
@@ -15,12 +16,13 @@ SUPPORTED = "0.10.2 to 0.12"
 # Lowering: what trace.py, lower.py and rules/ need: primitive objects, jaxpr surgery, source lines, physical types of keys.
 
 import importlib as _importlib  # noqa: E402
+from typing import Any as _Any  # noqa: E402
 
 from jax._src import core as _core  # noqa: E402
 from jax._src import source_info_util as _source_info_util  # noqa: E402
-from jax.extend.core import ClosedJaxpr as _ClosedJaxpr  # noqa: E402  (0.12 merged it with Jaxpr)
 from jax._src.interpreters import mlir as _mlir  # noqa: E402
 from jax._src.interpreters import partial_eval as _lowering_pe  # noqa: E402
+from jax.extend.core import ClosedJaxpr as _ClosedJaxpr  # noqa: E402  (0.12 merged it with Jaxpr)
 
 _PRIMITIVE_MODULES = tuple(
     "jax._src." + name
@@ -35,9 +37,9 @@ _PRIMITIVE_MODULES = tuple(
 )
 
 
-def all_primitives() -> dict[str, object]:
+def all_primitives() -> dict[str, _Any]:
     """Every primitive that JAX itself defines as a module attribute `<name>_p`, by attribute name, then by own name."""
-    found: dict[str, object] = {}
+    found: dict[str, _Any] = {}
     for module_name in _PRIMITIVE_MODULES:
         try:
             module = _importlib.import_module(module_name)
@@ -56,15 +58,19 @@ Literal = _core.Literal
 DropVar = _core.DropVar
 
 
-def is_key_dtype(dtype) -> bool:
-    return jax.dtypes.issubdtype(dtype, jax.dtypes.extended)
+def is_key_dtype(dtype: _Any) -> bool:
+    """Whether a dtype is one of PRNG keys (or another extended type)."""
+    return jax.numpy.issubdtype(dtype, jax.dtypes.extended)
 
 
-def physical_aval(aval) -> tuple[tuple[int, ...], object]:
+def physical_aval(aval) -> tuple[tuple[int, ...], _Any]:
     """Shape and dtype of the array that stands for `aval`: PRNG keys are uint32 with the key's words as last axes."""
     if is_key_dtype(aval.dtype):
-        aval = _core.physical_aval(aval)
-    return tuple(aval.shape), aval.dtype
+        aval = _core.physical_aval(aval)  # type: ignore[assignment]
+    physical: _Any = aval
+    if physical.dtype == jax.dtypes.float0:
+        return tuple(physical.shape), np.dtype(bool)
+    return tuple(physical.shape), physical.dtype
 
 
 def key_impl(dtype):
@@ -72,7 +78,7 @@ def key_impl(dtype):
     return dtype._impl
 
 
-def open_jaxpr(jaxpr) -> tuple[object, list]:
+def open_jaxpr(jaxpr) -> tuple[_Any, list[_Any]]:
     """(jaxpr, constants) of a closed jaxpr, or of a jaxpr that carries its own constants (JAX 0.12)."""
     if isinstance(jaxpr, _ClosedJaxpr):
         return jaxpr.jaxpr, list(jaxpr.consts)
@@ -106,7 +112,7 @@ def python_lowering(primitive):
     tables = [_mlir._lowerings, _mlir._platform_specific_lowerings["cpu"]]
     for table in tables:
         entry = table.get(primitive)
-        rule = getattr(entry, "rule", entry)
+        rule: _Any = getattr(entry, "rule", entry)
         if getattr(rule, "__qualname__", "").startswith("lower_fun.<locals>"):
             cells = dict(zip(rule.__code__.co_freevars, (c.cell_contents for c in rule.__closure__)))
             return cells["fun"], cells["multiple_results"]
@@ -515,17 +521,26 @@ def first_use_line(jaxpr, const_index: int) -> str:
     return ""
 
 
+def _bodies(eqn) -> list:
+    """The open jaxprs among an equation's parameters: plain, closed, or inside the loop engine's bodies and tests."""
+    found = []
+    for value in eqn.params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            item = getattr(item, "test", item)
+            inner = item if hasattr(item, "eqns") else getattr(item, "jaxpr", None)
+            if hasattr(inner, "eqns"):
+                found.append(open_jaxpr(inner)[0])
+    return found
+
+
 def primitive_names(jaxpr) -> set[str]:
     """The names of all primitives in a jaxpr, nested ones included."""
     found: set[str] = set()
     pending = [jaxpr]
     while pending:
-        for eqn in open_jaxpr(pending.pop())[0].eqns:
+        for eqn in pending.pop().eqns:
             found.add(eqn.primitive.name)
-            for value in eqn.params.values():
-                for item in value if isinstance(value, (tuple, list)) else (value,):
-                    if hasattr(item, "eqns") or hasattr(getattr(item, "jaxpr", None), "eqns"):
-                        pending.append(item)
+            pending += _bodies(eqn)
     return found
 
 
@@ -545,22 +560,16 @@ def custom_vjp_name(jaxpr) -> str:
     """The name of the first function with a custom_vjp rule that a jaxpr calls, or 'f'."""
     pending = [jaxpr]
     while pending:
-        for eqn in open_jaxpr(pending.pop())[0].eqns:
-            for value in eqn.params.values():
-                for item in value if isinstance(value, (tuple, list)) else (value,):
-                    inner = item if hasattr(item, "eqns") else getattr(item, "jaxpr", None)
-                    if not hasattr(inner, "eqns"):
-                        continue
-                    if eqn.primitive.name.startswith("custom_vjp_call"):
-                        name = getattr(getattr(inner, "debug_info", None), "func_name", None)
-                        return name or "f"
-                    pending.append(item)
+        for eqn in pending.pop().eqns:
+            bodies = _bodies(eqn)
+            if bodies and eqn.primitive.name.startswith("custom_vjp_call"):
+                return getattr(getattr(bodies[0], "debug_info", None), "func_name", None) or "f"
+            pending += bodies
     return "f"
 
 
 # ---- while loops (quabla_jax/loops/whiles.py) and guarded branches (quabla_jax/loops/guard.py) ---------------
 
-from jax._src.lax.control_flow.conditionals import cond_p  # noqa: E402
 from jax._src.lax.control_flow.loops import while_p  # noqa: E402
 
 
@@ -665,11 +674,40 @@ def jit_disabled() -> bool:
     return bool(jax.config.jax_disable_jit)
 
 
-from jax._src.ad_checkpoint import remat_p  # noqa: E402, F401
-from jax._src.pjit import jit_p  # noqa: E402, F401
 
 
 def staged_constant(x):
     """A concrete array as a value of the trace that is current (itself where nothing is being staged)."""
     with _config.eager_constant_folding(False):
         return _lax_internal.copy_p.bind(x)
+
+
+# ---- conditionals (quabla_jax/loops/branch.py) ----------------------------------------------------------------
+
+from jax._src import ad_checkpoint as _ad_checkpoint  # noqa: E402
+from jax._src import pjit as _pjit  # noqa: E402
+from jax._src.lax.control_flow import conditionals as _conditionals  # noqa: E402
+
+cond_p, jit_p, remat_p = _conditionals.cond_p, _pjit.jit_p, _ad_checkpoint.remat_p
+
+
+def conditional_like_jax(name: str) -> tuple[Any, Callable]:
+    """A primitive with the parameters and the rules of JAX's cond, and JAX's own rule for vmap, to be wrapped.
+
+    The rules are JAX's functions over a namespace in which `cond_p` is the new primitive, so that whatever they bind stays of
+    this kind through jvp, partial evaluation, transposition and jax.checkpoint. Linearization goes through the jvp.
+    """
+    impl = lambda index, *args, branches, **params: cond_p.bind(index, *args, branches=branches, **params)
+    p = define_primitive(name, impl, lambda *_, branches, **__: list(branches[0].out_avals))
+    names = dict(vars(_conditionals), cond_p=p)
+    for key, value in vars(_conditionals).items():
+        if isinstance(value, _types.FunctionType) and value.__globals__ is vars(_conditionals):
+            copy = _types.FunctionType(value.__code__, names, key, value.__defaults__, value.__closure__)
+            copy.__kwdefaults__ = value.__kwdefaults__
+            names[key] = copy
+    ad.primitive_jvps[p] = names["_cond_jvp"]
+    _ad.fancy_transposes[p] = names["_cond_transpose_fancy"]
+    _pe.custom_partial_eval_rules[p] = names["_cond_partial_eval"]
+    _pe.partial_eval_jaxpr_custom_rules[p] = names["_cond_partial_eval_custom"]
+    _pe.dce_rules[p] = names["_cond_dce_rule"]
+    return p, names["_cond_batching_rule"]
