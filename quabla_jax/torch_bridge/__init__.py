@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from .export import to_exported_program
 from .graph_builder import GraphBuilder
 from .overloads import GraphError
 from .saving import save
 from .script import to_torchscript
 
-__all__ = ["GraphBuilder", "GraphError", "save", "to_torchscript"]
+__all__ = ["GraphBuilder", "GraphError", "save", "to_exported_program", "to_torchscript"]
