@@ -125,8 +125,9 @@ class Emitter:
         if not inputs or family in ("linalg", "matmul", "host"):
             return None
         splats = [self.splat(v) for v in inputs]
-        if family in _ELEMENTWISE and all(s is not None for s in splats):
-            arrays = numpy_ops.evaluate(name, splats, params)
+        scalars = [s for s in splats if s is not None]
+        if family in _ELEMENTWISE and len(scalars) == len(splats):
+            arrays = numpy_ops.evaluate(name, scalars, params)
             return tuple([self.full(shape, a, dtype) for a, (shape, dtype) in zip(arrays, specs)])
         if name == "broadcast" and splats[0] is not None:
             return None  # stays a broadcast: a target does better with a scalar
@@ -243,7 +244,10 @@ class Emitter:
         n_carry = len(init)
         outputs = [Value(v.shape, v.dtype) for v in body.outputs[:n_carry]]
         outputs += [Value((length or 0, *v.shape), v.dtype) for v in body.outputs[n_carry:]]
-        node = Loop(kind, (*consts, *init, *xs), len(consts), n_carry, body, tuple(outputs), source=self.source, **fields)
+        total = _total(body) and (fields.get("cond") is None or _total(fields["cond"]))
+        node = Loop(
+            kind, (*consts, *init, *xs), len(consts), n_carry, body, tuple(outputs), source=self.source, total=total, **fields
+        )  # fmt: skip
         self._append(node)
         return outputs
 
@@ -259,6 +263,20 @@ class Emitter:
 
     def finish(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> Region:
         return Region(tuple(inputs), tuple(_live(self.nodes, outputs)), tuple(outputs))
+
+
+def _total(region: Region) -> bool:
+    """Whether a region may be run on any values: it ends, has no effect, and no library call in it can fail."""
+    for node in region.nodes:
+        if isinstance(node, Loop):
+            if not node.total or node.kind == "while" or node.trip is not None:
+                return False
+        elif isinstance(node, Branch):
+            if not all(map(_total, node.branches)):
+                return False
+        elif CORE_OPS[node.name].family in ("linalg", "host"):
+            return False
+    return True
 
 
 def _live(nodes: list[Node], outputs: Sequence[Value]) -> list[Node]:

@@ -20,7 +20,7 @@ __all__ = ["check", "lower", "lower_region"]
 def lower(
     fun: Callable[..., Any],
     *args: Any,
-    static_argnums: Sequence[int] = (),
+    static_argnums: int | Sequence[int] = (),
     builder: Any = None,
     name: str | None = None,
 ) -> Program:
@@ -34,7 +34,7 @@ def lower(
         name: the program's name; by default the function's.
 
     Returns: a Program whose inputs are the flat array leaves of `args` (PRNG keys as uint32 words) and whose outputs
-        are the flat leaves of the result.
+        are the flat leaves of the result. JAX's float0 (tangents of integers) is bool zeros.
 
     Raises:
         UnsupportedOperationError: a primitive has no rule, or the target refuses an op; names the user's line.
@@ -117,7 +117,10 @@ def run_jaxpr(emitter: Emitter, jaxpr: Any, consts: Sequence[Any], inputs: Seque
 
 def _read(emitter: Emitter, env: dict[Any, Value], atom: Any) -> Value:
     if isinstance(atom, jax_api.Literal):
-        return emitter.const(atom.val, atom.aval.dtype)
+        aval: Any = atom.aval
+        if aval.dtype == jax.dtypes.float0:
+            return emitter.const(False)
+        return emitter.const(atom.val, aval.dtype)
     return env[atom]
 
 
@@ -125,7 +128,8 @@ def constant(emitter: Emitter, value: Any) -> Value:
     """A jaxpr's constant as a Const; keys become their words."""
     if hasattr(value, "dtype") and jax_api.is_key_dtype(value.dtype):
         value = jax.random.key_data(value)
-    return emitter.const(np.asarray(value))
+    array = np.asarray(value)
+    return emitter.const(np.zeros(array.shape, bool) if array.dtype == jax.dtypes.float0 else array)
 
 
 def lower_region(emitter: Emitter, jaxpr: Any, inputs: Sequence[Value]) -> Region:

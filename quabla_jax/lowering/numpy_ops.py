@@ -246,13 +246,13 @@ def _select(mask, on_true, on_false):
 @_row("cast")
 def _cast(x, dtype):
     dtype = np.dtype(dtype)
-    if x.dtype.kind == "c" and dtype.kind != "c" and dtype != bool:
+    if x.dtype.kind == "c" and dtype.kind != "c" and dtype.kind != "b":
         x = x.real
-    if dtype == bool:
+    if dtype.kind == "b":
         return x != 0
     if _kind(x.dtype) == "f" and dtype.kind in "iu":
         info = np.iinfo(dtype)
-        wide = np.trunc(x.astype(np.longdouble if x.dtype == np.float64 else np.float64))
+        wide = np.trunc(x.astype(np.longdouble))  # int64.max is no float64
         inside = (wide >= info.min) & (wide <= info.max)
         safe = np.where(inside, wide, 0).astype(dtype)
         return np.where(np.isnan(wide), 0, np.where(inside, safe, np.where(wide > 0, info.max, info.min))).astype(dtype)
@@ -355,12 +355,12 @@ def _reduce_prod(x, axes):
 
 def least(dtype) -> Any:
     """The identity of max."""
-    return False if dtype == bool else np.iinfo(dtype).min if np.dtype(dtype).kind in "iu" else -np.inf
+    return False if np.dtype(dtype).kind == "b" else np.iinfo(dtype).min if np.dtype(dtype).kind in "iu" else -np.inf
 
 
 def greatest(dtype) -> Any:
     """The identity of min."""
-    return True if dtype == bool else np.iinfo(dtype).max if np.dtype(dtype).kind in "iu" else np.inf
+    return True if np.dtype(dtype).kind == "b" else np.iinfo(dtype).max if np.dtype(dtype).kind in "iu" else np.inf
 
 
 def _fold_axes(x, axes, combine, identity):
@@ -434,7 +434,7 @@ def _windows(x, sizes, strides, dilation):
 def _matmul(a, b, dtype):
     dtype = np.dtype(dtype)
     if dtype.kind in "iub":
-        return np.matmul(a.astype(np.int64), b.astype(np.int64)).astype(dtype) if dtype != bool else np.matmul(a, b)
+        return np.matmul(a.astype(np.int64), b.astype(np.int64)).astype(dtype) if dtype.kind != "b" else np.matmul(a, b)
     return np.matmul(_wide(a), _wide(b)).astype(dtype)
 
 

@@ -89,7 +89,7 @@ def sample_nodes(name: str) -> dict[np.dtype, Op]:
     for dtype in SAMPLE_DTYPES:
         if not _takes(name, dtype) or name == "host_call":
             continue
-        default = {"unary": ((2, 3),), "binary": ((2, 3), (2, 3))}.get(CORE_OPS[name].family, ((2, 3),))
+        default: tuple[tuple[int, ...], ...] = ((2, 3),) * (2 if CORE_OPS[name].family == "binary" else 1)
         inputs = [Value(shape, dtype) for shape in _INPUTS.get(name, default)]
         inputs += [Value(shape, np.dtype(code) if code else dtype) for shape, code in _EXTRA.get(name, ())]
         params = dict(_PARAMS.get(name, {}))
@@ -100,7 +100,7 @@ def sample_nodes(name: str) -> dict[np.dtype, Op]:
         elif name == "matmul":
             params = {"dtype": dtype}
         elif name == "cast":
-            params = {"dtype": _I32 if dtype.kind != "c" else np.dtype(np.complex128)}
+            params = {"dtype": _I32 if dtype.kind != "c" else np.dtype(np.complex64)}
         elif name == "bitcast":
             params = {"dtype": np.dtype(f"u{dtype.itemsize}") if dtype.kind not in "bc" else dtype}
         elif name.startswith("reduce_"):

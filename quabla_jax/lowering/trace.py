@@ -23,12 +23,13 @@ class Traced:
     out_tree: Any
 
 
-def trace(fun: Callable[..., Any], args: Sequence[Any], static_argnums: Sequence[int] = ()) -> Traced:
+def trace(fun: Callable[..., Any], args: Sequence[Any], static_argnums: int | Sequence[int] = ()) -> Traced:
     """Trace `fun` on arguments that may be pytrees, arrays, Python scalars or jax.ShapeDtypeStruct.
 
     `static_argnums` are passed to `fun` as they are and do not become inputs.
     """
-    static = {i % len(args) for i in static_argnums} if args else set()
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
+    static = {i % len(args) for i in numbers} if args else set()
     dynamic = tuple(a for i, a in enumerate(args) if i not in static)
     out_tree: Any = None
 

@@ -320,7 +320,7 @@ def scatter_rows(operand, indices, updates, *, kind, unique):
     at = operand.reshape(-1).at[flat]
     options = {"mode": "promise_in_bounds", "unique_indices": unique}
     if operand.dtype == bool:
-        kind = {"add": "max", "mul": "min"}.get(kind, kind)
+        kind = "max" if kind == "add" else "min" if kind == "mul" else kind
     ways = {"set": at.set, "add": at.add, "mul": at.multiply, "min": at.min, "max": at.max}
     return ways[kind](updates.reshape(-1), **options).reshape(operand.shape)
 

@@ -49,7 +49,7 @@ def _rule(e: Emitter, eqn, x: Value, w: Value):
             e, x, w, out_aval.dtype, strides=tuple(p["window_strides"]), padding=tuple((int(a), int(b)) for a, b in p["padding"]),
             lhs_dilation=tuple(p["lhs_dilation"]), rhs_dilation=tuple(p["rhs_dilation"]), groups=groups,
         )  # fmt: skip
-    return e.transpose(out, np.argsort(numbers.out_spec))
+    return e.transpose(out, np.argsort(numbers.out_spec).tolist())
 
 
 register("conv_general_dilated_p", "direct", _rule)

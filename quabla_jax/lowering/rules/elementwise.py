@@ -156,7 +156,7 @@ def _select_n(e: Emitter, eqn, which: Value, *cases: Value):
 
 def _convert(e: Emitter, eqn, x: Value):
     dtype = np.dtype(eqn.params["new_dtype"])
-    if is_complex(x.dtype) and not is_complex(dtype) and dtype != bool:
+    if is_complex(x.dtype) and not is_complex(dtype) and dtype.kind != "b":
         x = e.real(x)
     if x.dtype.itemsize == 2 and is_float(x.dtype) and dtype == np.float32:
         wide = _unrounded_product(e, x)
@@ -178,7 +178,7 @@ def _unrounded_product(e: Emitter, x: Value) -> Value | None:
 def _bitcast(e: Emitter, eqn, x: Value):
     dtype = np.dtype(eqn.params["new_dtype"])
     shape = eqn.outvars[0].aval.shape
-    if x.dtype == bool or dtype == bool:
+    if "b" in (x.dtype.kind, dtype.kind):
         return e.cast(x, dtype)
     old, new = x.dtype.itemsize, dtype.itemsize
     if is_complex(x.dtype) or is_complex(dtype):

@@ -39,7 +39,7 @@ def _only_raises(callback) -> bool:
 def _poison(dtype: np.dtype):
     if is_float(dtype) or is_complex(dtype):
         return np.nan
-    return False if dtype == bool else np.iinfo(dtype).min
+    return False if dtype.kind == "b" else np.iinfo(dtype).min
 
 
 register("pure_callback_p", "composed", _pure_callback)

@@ -84,7 +84,7 @@ def fill_of(dtype, given) -> object:
         return given
     if is_float(dtype) or is_complex(dtype):
         return np.nan
-    if dtype == bool:
+    if dtype.kind == "b":
         return True
     return np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
 
@@ -205,7 +205,7 @@ def scatter(e: Emitter, p, operand: Value, indices: Value, updates: Value, kind:
     else:
         out = e.op("scatter_rows", target, flat, rows, kind=kind, unique=unique)
     out = e.slice_axis(out, 0, 0, n)
-    inverse = np.argsort(w.perm)
+    inverse = np.argsort(w.perm).tolist()
     return e.transpose(e.reshape(out, (*w.lead, *w.row)), inverse)
 
 
@@ -233,7 +233,7 @@ def _scatter_apply(e: Emitter, eqn, operand: Value, indices: Value, updates: Val
     else:
         out = _apply_in_order(e, p, target, flat, rows)
     out = e.slice_axis(out, 0, 0, n)
-    return e.transpose(e.reshape(out, (*w.lead, *w.row)), np.argsort(w.perm))
+    return e.transpose(e.reshape(out, (*w.lead, *w.row)), np.argsort(w.perm).tolist())
 
 
 def _apply_once(e: Emitter, combine, target: Value, flat: Value, rows: Value) -> Value:

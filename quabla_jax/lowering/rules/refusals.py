@@ -5,8 +5,6 @@ from __future__ import annotations
 from . import refuse
 from .host import REASON
 
-
-
 refuse("io_callback_p debug_callback_p debug_print_p inspect_sharding_p check_p", REASON)
 refuse("ffi_call_p custom_partitioning_p cudnn_fusion_p", "it calls a compiled function made for XLA")
 refuse("call_exported_p", "it holds StableHLO, not a jaxpr")
