@@ -1,4 +1,4 @@
-"""Factorizations with Quabla's sign conventions, and the checks a concrete operand gets.
+"""Factorizations with Quabla's sign conventions, and the check for singular matrices.
 
 The signs are constants of the factorization, so no derivative passes through them. Where Quabla has no derivative (the
 extra columns of a complete basis) the rule here raises its error.
@@ -11,26 +11,34 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
-from .arrays import any_tracer
+from ._staging import runtime_check
 
 __all__ = ["cholesky_lower", "eigh_signed", "lu_checked", "qr_signed", "svd_signed"]
 
 
 def lu_checked(a: jax.Array, b: jax.Array, name: str = "solve") -> jax.Array:
-    """a^-1 b by LU with partial pivoting, both with full batches. A concrete exactly singular matrix raises
-    ValueError; a traced one gives inf or NaN."""
-    if any_tracer(a, b):
-        return jnp.linalg.solve(a, b)
-    lu, _, permutation = lax.linalg.lu(a)
-    pivots = np.asarray(jnp.diagonal(lu, axis1=-2, axis2=-1))
-    if (pivots == 0).any():
-        raise ValueError(f"{name} requires a non-singular coefficient matrix")
-    permuted = jnp.take_along_axis(b, permutation[..., None], axis=-2)
-    y = lax.linalg.triangular_solve(lu, permuted, left_side=True, lower=True, unit_diagonal=True)
-    return lax.linalg.triangular_solve(lu, y, left_side=True, lower=False)
+    """a^-1 b by LU with partial pivoting, both with full batches; one factorization serves all derivatives.
+
+    An exactly singular matrix raises ValueError: at once where it is concrete, after the run where a compiled program of
+    this library holds it (see `runtime_check`).
+    """
+    lu, _, permutation = lax.linalg.lu(lax.stop_gradient(a))
+    singular = jnp.any(jnp.diagonal(lu, axis1=-2, axis2=-1) == 0)
+    runtime_check(singular, lambda: ValueError(f"{name} requires a non-singular coefficient matrix"))
+
+    def forward(_, rhs):
+        y = jnp.take_along_axis(rhs, permutation[..., None], axis=-2)
+        y = lax.linalg.triangular_solve(lu, y, left_side=True, lower=True, unit_diagonal=True)
+        return lax.linalg.triangular_solve(lu, y, left_side=True, lower=False)
+
+    def backward(_, rhs):
+        y = lax.linalg.triangular_solve(lu, rhs, left_side=True, lower=False, transpose_a=True)
+        y = lax.linalg.triangular_solve(lu, y, left_side=True, lower=True, transpose_a=True, unit_diagonal=True)
+        return jnp.take_along_axis(y, jnp.argsort(permutation, axis=-1)[..., None], axis=-2)
+
+    return lax.custom_linear_solve(lambda x: a @ x, b, forward, backward)
 
 
 def cholesky_lower(a: jax.Array) -> jax.Array:

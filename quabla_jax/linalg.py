@@ -19,6 +19,7 @@ from jax import lax
 
 from . import _factor, _kinks
 from ._krylov import cg, gmres
+from ._staging import runtime_check
 from .arrays import broadcast, common_shape, concrete, is_tracer
 from .promotion import align, as_operand, numeric, refuse_bool
 from .reductions import axes_of
@@ -114,8 +115,8 @@ def solve(a: Any, b: Any) -> jax.Array:
     """The solution x of a @ x == b, by LU with partial pivoting.
 
     Raises:
-        ValueError: shapes that do not fit, and an exactly singular concrete matrix; a traced singular one gives inf
-            or NaN (see docs/differences.md).
+        ValueError: shapes that do not fit, and an exactly singular matrix, under this library's jit after the run;
+            inside a loop, a mapped vmap or plain jax.jit it gives inf or NaN instead.
     """
     matrix, columns, vector = _system("solve", _square("solve", a), b)
     return _restore(_factor.lu_checked(matrix, columns), vector)
@@ -136,8 +137,8 @@ def solve_triangular(a: Any, b: Any, trans: Any = 0, lower: bool = False) -> jax
     `a`; the other triangle is never read and has no gradient. A concrete zero pivot raises ValueError."""
     transposed = _transposes(trans)
     matrix, columns, vector = _system("solve_triangular", _square("solve_triangular", a), b)
-    if not is_tracer(matrix) and (np.asarray(jnp.diagonal(matrix, axis1=-2, axis2=-1)) == 0).any():
-        raise ValueError("solve_triangular requires a non-singular coefficient matrix")
+    singular = jnp.any(jnp.diagonal(matrix, axis1=-2, axis2=-1) == 0)
+    runtime_check(singular, lambda: ValueError("solve_triangular requires a non-singular coefficient matrix"))
     x = lax.linalg.triangular_solve(matrix, columns, left_side=True, lower=bool(lower), transpose_a=transposed)
     return _restore(x, vector)
 
