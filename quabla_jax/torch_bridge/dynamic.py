@@ -34,14 +34,22 @@ class _Affine(tuple):
     """(offset, slope of every dimension)"""
 
 
+class _AffineFloat(_Affine):
+    """The same as a float: the divisor of a mean."""
+
+
 def _axis_spec(leaf_spec: Any) -> dict[int, Any]:
     if leaf_spec is None:
         return {}
     if isinstance(leaf_spec, dict):
-        return {axis: dim for axis, dim in leaf_spec.items() if dim is not None and dim != torch.export.Dim.STATIC}
+        return {
+            axis: dim for axis, dim in leaf_spec.items() if dim is not None and dim != torch.export.Dim.STATIC
+        }
     if isinstance(leaf_spec, (tuple, list)):
         return _axis_spec(dict(enumerate(leaf_spec)))
-    raise TypeError(f"dynamic_shapes: expected None, a dict or a sequence of dims for one array, got {leaf_spec!r}")
+    raise TypeError(
+        f"dynamic_shapes: expected None, a dict or a sequence of dims for one array, got {leaf_spec!r}"
+    )
 
 
 def _is_leaf_spec(spec: Any) -> bool:
@@ -53,7 +61,9 @@ def _leaf_specs(args: Sequence[Any], dynamic_shapes: Any) -> list[dict[int, Any]
     if isinstance(dynamic_shapes, dict) and not _is_leaf_spec(dynamic_shapes):
         dynamic_shapes = tuple(dynamic_shapes.values())
     if not isinstance(dynamic_shapes, (tuple, list)) or len(dynamic_shapes) != len(args):
-        raise ValueError(f"dynamic_shapes: expected one entry for each of the {len(args)} arguments, got {dynamic_shapes!r}")
+        raise ValueError(
+            f"dynamic_shapes: expected one entry for each of the {len(args)} arguments, got {dynamic_shapes!r}"
+        )
     out: list[dict[int, Any]] = []
     for argument, spec in zip(args, dynamic_shapes, strict=True):
         count = len(jax.tree.leaves(argument))
@@ -73,7 +83,9 @@ def _dimensions(leaves: Sequence[Any], specs: Sequence[dict[int, Any]]) -> list[
     for number, (leaf, spec) in enumerate(zip(leaves, specs, strict=True)):
         for axis, dim in spec.items():
             if not -len(leaf.shape) <= axis < len(leaf.shape):
-                raise ValueError(f"dynamic_shapes: array {number} of shape {tuple(leaf.shape)} has no axis {axis}")
+                raise ValueError(
+                    f"dynamic_shapes: array {number} of shape {tuple(leaf.shape)} has no axis {axis}"
+                )
             axis %= len(leaf.shape)
             name = getattr(dim, "__name__", None) or f"size {leaf.shape[axis]}"
             places.setdefault(name, []).append((number, axis))
@@ -86,7 +98,9 @@ def _dimensions(leaves: Sequence[Any], specs: Sequence[dict[int, Any]]) -> list[
     return out
 
 
-def _resized(called: Sequence[Any], skip: int, dimensions: Sequence[_Dimension], sizes: Sequence[int]) -> list[Any]:
+def _resized(
+    called: Sequence[Any], skip: int, dimensions: Sequence[_Dimension], sizes: Sequence[int]
+) -> list[Any]:
     """The arguments as shapes alone, the dynamic axes at `sizes`; the first `skip` leaves (parameters) stay as they are."""
     leaves, tree = jax.tree.flatten(tuple(called))
     shapes = [list(leaf.shape) for leaf in leaves]
@@ -110,7 +124,9 @@ def _fit(values: Sequence[Any], sizes: Sequence[Sequence[int]], where: str) -> A
         near, far = 1 + 2 * d, 2 + 2 * d
         slope, rest = divmod(values[near] - first, sizes[near][d] - base[d])
         if rest or values[far] - first != slope * (sizes[far][d] - base[d]):
-            raise ValueError(f"dynamic_shapes: {where} depends on a size in a way that is not affine: {list(values)}")
+            raise ValueError(
+                f"dynamic_shapes: {where} depends on a size in a way that is not affine: {list(values)}"
+            )
         slopes.append(slope)
     return _Affine((first - sum(s * b for s, b in zip(slopes, base, strict=True)), *slopes))
 
@@ -132,6 +148,8 @@ def _merge(values: Sequence[Any], sizes: Sequence[Sequence[int]], where: str) ->
         return {k: _merge([v[k] for v in values], sizes, where) for k in first}
     if type(first) is int and all(type(v) is int for v in values):
         return _fit(values, sizes, where)
+    if all(type(v) is float and v.is_integer() for v in values) and any(v != first for v in values):
+        return _AffineFloat(_fit([int(v) for v in values], sizes, where))
     if any(v != first for v in values):
         raise _differs(where)
     return first
@@ -152,31 +170,58 @@ def _moving(value: Any) -> bool:
     return isinstance(value, dict) and any(map(_moving, value.values()))
 
 
-class _Sizes:
-    """Nodes of the sizes in one graph, made where they are first needed, right behind the placeholders."""
+class _Frame:
+    """One graph of the program that is kept: the root's, or a region's. Knows where to read each size."""
 
-    def __init__(self, graph: torch.fx.Graph, sources: dict[int, tuple[torch.fx.Node, int]]):
-        self.graph, self.sources, self.made = graph, sources, {}
+    def __init__(
+        self, module: torch.fx.GraphModule, parent: _Frame | None = None, user: torch.fx.Node | None = None
+    ):
+        self.module, self.parent, self.user = module, parent, user
+        self.sources: dict[int, tuple[torch.fx.Node, int]] = {}
+        self.siblings: list[_Frame] = [self]
 
-    def of(self, affine: _Affine, before: torch.fx.Node) -> torch.fx.Node:
+    def source(self, d: int) -> tuple[torch.fx.Node, int]:
+        """An input of this graph that has size d, and the axis. A region gets one as a further operand of its operator."""
+        if d not in self.sources:
+            assert self.parent is not None and self.user is not None, (
+                "the root reads sizes off its own inputs"
+            )
+            node, axis = self.parent.source(d)
+            *others, operands = self.user.args
+            self.user.args = (*others, (*operands, node))  # type: ignore[misc]
+            for frame in self.siblings:  # all regions of one operator take the same operands
+                frame.sources[d] = (frame._input(f"size_{d}"), axis)
+        return self.sources[d]
+
+    def _input(self, name: str) -> torch.fx.Node:
+        graph = self.module.graph
+        last = [n for n in graph.nodes if n.op == "placeholder"]
+        with graph.inserting_after(last[-1] if last else None):
+            return graph.placeholder(name)
+
+    def size(self, affine: _Affine, before: torch.fx.Node) -> Any:
+        """Nodes in front of `before` that compute an affine function of the sizes."""
         offset, *slopes = affine
-        with self.graph.inserting_before(before):
-            total: Any = None
-            for d, slope in enumerate(slopes):
-                if slope == 0:
-                    continue
-                if d not in self.sources:
-                    raise _differs("a size is needed inside a loop or branch that no operand there has")
-                node, axis = self.sources[d]
-                term: Any = self.graph.call_function(torch.ops.aten.sym_size.int, (node, axis))
+        graph, total = self.module.graph, None
+        for d, slope in enumerate(slopes):
+            if slope == 0:
+                continue
+            node, axis = self.source(d)
+            with graph.inserting_before(before):
+                term = graph.call_function(torch.ops.aten.sym_size.int, (node, axis))
                 if slope != 1:
-                    term = self.graph.call_function(operator.mul, (term, slope))
-                total = term if total is None else self.graph.call_function(operator.add, (total, term))
-            return self.graph.call_function(operator.add, (total, offset)) if offset else total
+                    term = graph.call_function(operator.mul, (term, slope))
+                total = term if total is None else graph.call_function(operator.add, (total, term))
+        with graph.inserting_before(before):
+            if offset:
+                total = graph.call_function(operator.add, (total, offset))
+            return (
+                graph.call_function(torch.sym_float, (total,)) if isinstance(affine, _AffineFloat) else total
+            )
 
     def put(self, value: Any, before: torch.fx.Node) -> Any:
         if isinstance(value, _Affine):
-            return self.of(value, before)
+            return self.size(value, before)
         if isinstance(value, (tuple, list)):
             return type(value)(self.put(v, before) for v in value)
         if isinstance(value, dict):
@@ -184,58 +229,59 @@ class _Sizes:
         return value
 
 
-def _unify(graphs: Sequence[torch.fx.GraphModule], sizes: Sequence[Sequence[int]], sources: dict[int, Any]) -> None:
-    """Make the first of the graphs right for every size, and those of its regions."""
+_Fix = tuple[_Frame, torch.fx.Node, Any, Any]
+
+
+def _compare(
+    graphs: Sequence[torch.fx.GraphModule], sizes: Sequence[Sequence[int]], frame: _Frame
+) -> list[_Fix]:
+    """What moves with a size, in the first of the graphs and its regions; raises where they differ otherwise."""
     columns = [list(g.graph.nodes) for g in graphs]
     if any(len(c) != len(columns[0]) for c in columns):
         raise _differs("the number of operations changes")
     _same_tensors(graphs)
-    made = _Sizes(graphs[0].graph, sources)
+    fixes: list[_Fix] = []
+    by_user: dict[torch.fx.Node, list[_Frame]] = {}
     for nodes in zip(*columns, strict=True):
         first = nodes[0]
         where = f"{first.op} {first.target}"
-        if any(n.op != first.op or (n.target != first.target) for n in nodes):
+        if any(n.op != first.op or n.target != first.target for n in nodes):
             raise _differs(where)
-        if first.op == "get_attr" and isinstance(_attribute(graphs[0], first.target), torch.fx.GraphModule):
-            _unify([_attribute(g, first.target) for g in graphs], sizes, _inner_sources(first, sources))
+        if first.op == "get_attr":
+            inner = [_attribute(g, str(first.target)) for g in graphs]
+            if isinstance(inner[0], torch.fx.GraphModule):
+                (user,) = first.users
+                child = _Frame(inner[0], frame, user)
+                by_user.setdefault(user, []).append(child)
+                child.siblings = by_user[user]
+                fixes += _compare(inner, sizes, child)
+            continue
         args = _merge([n.args for n in nodes], sizes, where)
         kwargs = _merge([dict(n.kwargs) for n in nodes], sizes, where)
         if _moving(args) or _moving(kwargs):
-            first.args, first.kwargs = made.put(args, first), made.put(kwargs, first)
-    graphs[0].recompile()
+            fixes.append((frame, first, args, kwargs))
+    return fixes
 
 
-def _attribute(module: torch.nn.Module, path: str) -> Any:
+def _attribute(module: Any, path: str) -> Any:
     for name in path.split("."):
         module = getattr(module, name)
     return module
 
 
 def _same_tensors(graphs: Sequence[torch.fx.GraphModule]) -> None:
-    for name, tensor in graphs[0].named_buffers(recurse=True):
+    for name, tensor in graphs[0].named_buffers(recurse=False):
         for other in graphs[1:]:
-            twin = dict(other.named_buffers(recurse=True)).get(name)
-            if twin is None or twin.shape != tensor.shape or not torch.equal(twin, tensor):
+            twin = getattr(other, name)
+            if twin.shape != tensor.shape or not torch.equal(twin, tensor):
                 raise _differs(f"the constant {name} changes")
 
 
-def _inner_sources(module_node: torch.fx.Node, sources: dict[int, Any]) -> dict[int, Any]:
-    """Which placeholder of a region has which size: found through the operator that takes the region and its operands."""
-    (user,) = module_node.users
-    flat: list[torch.fx.Node] = []
-    for argument in user.args:
-        if isinstance(argument, (tuple, list)):
-            flat += [a for a in argument if isinstance(a, torch.fx.Node)]
-    return {"operands": flat} if False else _by_origin(flat, sources)
-
-
-def _by_origin(operands: Sequence[torch.fx.Node], sources: dict[int, Any]) -> dict[int, Any]:
-    """Operand positions that are the very tensors a size is read from."""
-    return {d: (position, axis) for d, (node, axis) in sources.items() for position, o in enumerate(operands) if o is node}
-
-
 def unified(
-    made: Callable[[Sequence[Any]], torch.fx.GraphModule], called: Sequence[Any], args: Sequence[Any], dynamic_shapes: Any
+    made: Callable[[Sequence[Any]], torch.fx.GraphModule],
+    called: Sequence[Any],
+    args: Sequence[Any],
+    dynamic_shapes: Any,
 ) -> tuple[torch.fx.GraphModule, Any]:
     """The program for every size, and torch.export's specification for its flat inputs."""
     leaves = jax.tree.leaves(tuple(args))
@@ -248,6 +294,12 @@ def unified(
         tried += [[n + step if k == d else n for k, n in enumerate(base)] for step in STEPS]
     graphs = [made(_resized(called, skip, dimensions, sizes)) for sizes in tried]
     placeholders = [n for n in graphs[0].graph.nodes if n.op == "placeholder"]
-    sources = {d: (placeholders[dim.places[0][0]], dim.places[0][1]) for d, dim in enumerate(dimensions)}
-    _unify(graphs, tried, sources)
+    root = _Frame(graphs[0])
+    root.sources = {d: (placeholders[dim.places[0][0]], dim.places[0][1]) for d, dim in enumerate(dimensions)}
+    fixes = _compare(graphs, tried, root)
+    for frame, node, moving, named in fixes:
+        node.args, node.kwargs = frame.put(moving, node), frame.put(named, node)
+    for module in graphs[0].modules():
+        if isinstance(module, torch.fx.GraphModule):
+            module.recompile()
     return graphs[0], tuple(spec or None for spec in specs)

@@ -50,7 +50,9 @@ class FxTarget(Aten):
         return ref.region.open and ref.region.encloses(self.scope)
 
     def tensor_of(self, scalar: Any, dtype: np.dtype) -> Any:
-        if isinstance(scalar, (bool, int, float, complex)):
+        if isinstance(scalar, bool):
+            return self.constant(np.asarray(scalar))
+        if isinstance(scalar, (int, float, complex)):
             return self.call("aten::full", [], scalar, carrier(dtype), None, None, None)
         return super().tensor_of(scalar, dtype)
 

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.fx
 
@@ -80,6 +81,7 @@ class Scope:
 
     def call(self, op: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Insert an ATen operator by its TorchScript name; one Ref, or a tuple of them."""
+        args, kwargs = [_plain(a) for a in args], {k: _plain(v) for k, v in kwargs.items()}
         plan = resolve(op, args, kwargs)
         target = _overload(plan.schema)
         positional: list[Any] = []
@@ -144,6 +146,13 @@ class Scope:
         self.graph.output(results[0] if single and len(results) == 1 else tuple(results))
         self.open = False
         return torch.fx.GraphModule(self.root, self.graph)
+
+
+def _plain(given: Any) -> Any:
+    """NumPy's scalars as Python's."""
+    if isinstance(given, (list, tuple)):
+        return type(given)(map(_plain, given))
+    return given.item() if isinstance(given, np.generic) else given
 
 
 def _overload(schema: Any) -> Any:
