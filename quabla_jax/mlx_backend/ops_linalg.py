@@ -53,6 +53,11 @@ def _lower(a: mx.array, keep: int = 0) -> mx.array:
     return mx.where(rows + keep >= mx.arange(a.shape[-1]), a, lit(a, 0))
 
 
+def _upper(a: mx.array) -> mx.array:
+    rows = mx.reshape(mx.arange(a.shape[-2]), (-1, 1))
+    return mx.where(rows <= mx.arange(a.shape[-1]), a, lit(a, 0))
+
+
 def _outputs_empty(c: Context) -> bool:
     return any(0 in v.shape for v in c.node.inputs)
 
@@ -151,7 +156,7 @@ def _qr(c: Context, a: mx.array, full_matrices: bool) -> tuple[mx.array, ...]:
         r = r[..., :n]
     else:
         q, r = mx.linalg.qr(safe, stream=_stream(c))
-    return _nan_unless(fine, q), _nan_unless(fine, r)
+    return _nan_unless(fine, q), _upper(_nan_unless(fine, r))
 
 
 @TABLE.row("eigh")

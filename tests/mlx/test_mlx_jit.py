@@ -1,0 +1,211 @@
+"""mlx_backend.jit and lower: what goes in and comes out, signatures, errors, threads, memory."""
+
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
+
+import quabla_jax
+from quabla_jax import mlx_backend
+
+F32 = jnp.float32
+
+
+def test_importing_the_package_does_not_import_mlx():
+    code = "import sys, quabla_jax.mlx_backend as m; assert 'mlx' not in sys.modules; print(m.is_available())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "True", done.stderr
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int32", "uint64", "float16", "bfloat16", "float32", "float64", "complex64"])
+def test_every_dtype_goes_in_and_out(dtype):
+    x = jnp.asarray([0, 1, 1, 3]).astype(dtype)
+    identity = mlx_backend.jit(lambda x: jnp.stack([x, x]))
+    out = identity(x)
+    assert isinstance(out, jax.Array) and out.dtype == x.dtype and (out == jnp.stack([x, x])).all()
+    assert (identity(np.asarray(x)) == out).all()
+    native = identity(mx.array([0, 1, 1, 3]).astype(getattr(mx, dtype if dtype != "bool" else "bool_")))
+    assert isinstance(native, mx.array)
+    if dtype == "bfloat16":
+        native, out = native.astype(mx.float32), out.astype(F32)
+    assert np.asarray(native).tolist() == np.asarray(out).tolist()
+
+
+def test_mx_arrays_pass_without_a_copy():
+    x = mx.zeros((4,))
+    out = mlx_backend.jit(lambda x, y: (x, y + 1))(x, jnp.ones(2, F32))
+    assert out[0] is x or np.shares_memory(np.asarray(out[0]), np.asarray(x))
+    assert isinstance(out[1], mx.array)
+
+
+def test_inputs_are_never_written_to():
+    x = mx.zeros((4, 4))
+    step = mlx_backend.jit(lambda x: lax.fori_loop(0, 100, lambda i, c: c.at[i % 4].add(1.0), x))
+    for _ in range(3):
+        out = step(x)
+        mx.eval(out)
+    assert float(mx.sum(x)) == 0 and float(mx.sum(out)) == 400
+
+
+def test_results_do_not_alias_buffers_that_mlx_reuses():
+    ours = mlx_backend.jit(lambda x: x + 1)
+    kept = [ours(jnp.full(1000, i, F32)) for i in range(20)]
+    assert all((k == i + 1).all() for i, k in enumerate(kept))
+
+
+def test_pytrees_and_numbers():
+    fun = lambda p, k: {"a": p["w"] * k, "b": (p["v"][0], None, [p["v"][1] + 1])}
+    p = {"w": jnp.ones(3, F32), "v": (jnp.float32(2), jnp.int32(4))}
+    out = mlx_backend.jit(fun)(p, 2.0)
+    expected = fun(p, 2.0)
+    assert jax.tree.structure(out) == jax.tree.structure(expected)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(np.asarray(a), np.asarray(b)), out, expected)
+    assert out["a"].dtype == F32
+
+
+def test_keywords_and_static_arguments():
+    traces = []
+
+    def fun(x, n, *, mode, scale=1.0):
+        traces.append((n, mode))
+        return x * n * scale if mode == "mul" else x + n
+
+    ours = mlx_backend.jit(fun, static_argnums=1, static_argnames="mode")
+    x = jnp.ones(2, F32)
+    assert ours(x, 3, mode="mul").tolist() == [3, 3]
+    assert ours(x, 3, mode="add").tolist() == [4, 4]
+    assert ours(x, 3, mode="mul", scale=2.0).tolist() == [6, 6]
+    assert ours(x + 1, 3, mode="mul").tolist() == [6, 6]
+    assert traces == [(3, "mul"), (3, "add"), (3, "mul")]
+    with pytest.raises(TypeError, match="hashable"):
+        ours(x, [3], mode="mul")
+    with pytest.raises(TypeError, match="static_argnums"):
+        ours("text", 3, mode="mul")
+
+
+def test_one_program_a_signature():
+    traces = []
+    ours = mlx_backend.jit(lambda x: traces.append(x.aval) or x * 2)
+    for x in (jnp.ones(2, F32), jnp.zeros(2, F32), mx.ones((2,)), np.ones(2, np.float32), jnp.ones(3, F32), jnp.ones(2, jnp.int32)):
+        ours(x)
+    assert [(a.shape, a.dtype) for a in traces] == [((2,), F32), ((3,), F32), ((2,), jnp.int32)]
+    ours.clear_cache()
+    ours(jnp.ones(2, F32))
+    assert len(traces) == 4
+
+
+def test_as_a_decorator():
+    @mlx_backend.jit(static_argnames=("n",))
+    def power(x, n):
+        """Raise x."""
+        return x**n
+
+    assert power(jnp.float32(3), n=2) == 9 and power.__name__ == "power" and power.__doc__ == "Raise x."
+
+
+def test_lower_shows_and_compiles():
+    def fun(x):
+        return lax.fori_loop(0, 3, lambda i, c: jnp.sin(c), x)
+
+    program = mlx_backend.lower(fun, jax.ShapeDtypeStruct((2,), F32))
+    text = program.as_text()
+    assert "sin" in text and "3 times" in text and "test_mlx_jit.py" in text
+    run = program.compile()
+    np.testing.assert_allclose(np.asarray(run(jnp.ones(2, F32))), np.asarray(fun(jnp.ones(2, F32))), rtol=1e-6)
+    with pytest.raises(TypeError, match="structure"):
+        run((jnp.ones(2, F32),))
+    with pytest.raises(TypeError, match="shape"):
+        run(jnp.ones(3, F32))
+
+
+def test_devices():
+    x = jnp.ones(2, F32)
+    for name in ("mlx", "mlx:cpu"):
+        assert mlx_backend.jit(lambda x: x + 1, device=name)(x).tolist() == [2, 2]
+    with pytest.raises(ValueError, match='"mlx:cpu"'):
+        mlx_backend.jit(lambda x: x, device="cuda")
+    if not mx.is_available(mx.gpu):
+        with pytest.raises(ValueError, match="no GPU"):
+            mlx_backend.jit(lambda x: x, device="mlx:gpu")
+
+
+@pytest.mark.parametrize(
+    "fun, op",
+    [
+        (lambda x: jax.experimental.io_callback(lambda a: a, jax.ShapeDtypeStruct((), F32), x[0]), "io_callback"),
+        (lambda x: lax.linalg.schur(x[None] * x[:, None])[0], "schur"),
+        (lambda x: x.astype(jnp.complex128) * 2, None),
+        (lambda x: jnp.linalg.eigvals(x[None] * x[:, None].astype(jnp.float64)), None),
+        (lambda x: jnp.fft.rfft(x.astype(jnp.float64)), None),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_runs(fun, op):
+    ran = []
+
+    def noisy(x):
+        return fun(jax.pure_callback(lambda a: ran.append(1) or a, jax.ShapeDtypeStruct(x.shape, x.dtype), x))
+
+    with pytest.raises(quabla_jax.errors.UnsupportedOperationError) as error:
+        mlx_backend.jit(noisy)(jnp.ones(2, F32))
+    assert error.value.device == "mlx" and "test_mlx_jit.py" in str(error.value) and not ran
+    assert op is None or error.value.op == op
+    assert isinstance(error.value, NotImplementedError)
+
+
+def test_several_threads_at_once():
+    fun = lambda x, n: lax.fori_loop(0, 60, lambda i, c: jnp.tanh(c) + n, x)
+    ours = mlx_backend.jit(fun)
+    expected = {n: np.asarray(fun(jnp.ones(3, F32), F32(n))) for n in range(4)}
+    wrong = []
+
+    def work(n):
+        try:
+            for k in range(6):
+                x = jnp.ones(3, F32) if k % 2 else mx.ones((3,))
+                got = np.asarray(ours(x, F32(n)))
+                if not np.allclose(got, expected[n], rtol=1e-5):
+                    wrong.append((n, got))
+        except BaseException as error:  # noqa: BLE001 a thread's error must reach the test
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_a_dropped_program_gives_its_memory_back():
+    big = np.random.default_rng(0).normal(size=(1 << 20,)).astype(np.float32)
+    gc.collect()
+    before = mx.get_active_memory()
+    ours = mlx_backend.jit(lambda x: x * big + big)
+    for _ in range(4):
+        out = ours(mx.ones((1 << 20,)))
+        mx.eval(out)
+    program = weakref.ref(ours.lower(mx.ones((1 << 20,))))
+    del out
+    assert mx.get_active_memory() - before >= big.nbytes
+    del ours
+    gc.collect()
+    jax.clear_caches()
+    assert program() is None
+    assert mx.get_active_memory() - before < big.nbytes // 4
+
+
+def test_reading_a_jax_array_does_not_detour_results():
+    """With float64 on, float64 stays float64 on the CPU device."""
+    x = jnp.linspace(0, 1, 5)
+    assert x.dtype == jnp.float64
+    out = mlx_backend.jit(lambda x: jnp.exp(jnp.sin(x)) / 3)(x)
+    np.testing.assert_allclose(np.asarray(out), np.exp(np.sin(np.asarray(x))) / 3, rtol=1e-15)
