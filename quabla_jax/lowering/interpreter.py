@@ -140,7 +140,7 @@ def lower_region(emitter: Emitter, jaxpr: Any, inputs: Sequence[Value]) -> Regio
 
 def apply_rule(emitter: Emitter, eqn: Any, inputs: list[Value]) -> Any:
     """What the equation's rule makes of it: a Value, Values, or an Inline."""
-    emitter.source = jax_api.source_line(eqn.source_info)
+    emitter.source = jax_api.source_line(eqn.source_info) or emitter.source  # inside a library: the call that led there
     primitive = eqn.primitive
     rule = rules.RULES.get(primitive)
     if rule is None:
