@@ -1,5 +1,7 @@
 """Shared by the torch tests: load a file in this process or in a new one, with torch.jit's deprecation kept quiet."""
 
+import importlib.util
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -30,3 +32,12 @@ def in_new_process(source, *args, python=sys.executable):
     done = subprocess.run([python, "-c", code, *map(str, args)], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def example(path):
+    """A module of examples/, loaded from its file."""
+    file = pathlib.Path(__file__).resolve().parents[2] / "examples" / path
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
