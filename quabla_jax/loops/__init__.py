@@ -2,11 +2,11 @@
 
 scan and fori_loop (region.py) bind the counted loop (counted.py), while_loop the unbounded one (whiles.py); both are
 families of primitives closed under jvp, vjp and vmap, so that reverse mode keeps the memory of its plan (plan.py) at
-every order of differentiation. docs/engine.md has the mathematics.
+every order of differentiation. cond and switch (branch.py) are jax.lax's, guarded under a mapped predicate.
+docs/engine.md and docs/while_gradients.md have the mathematics.
 """
 
-from jax import lax as _lax
-
+from .branch import cond, switch
 from .plan import Budget, LoopPlan, checkpointing, plan_loop
 from .region import fori_loop, scan
 from .whiles import while_loop
@@ -23,10 +23,3 @@ __all__ = [
     "while_loop",
 ]
 
-
-def cond(pred, true_fun, false_fun, *operands):
-    return _lax.cond(pred, true_fun, false_fun, *operands)
-
-
-def switch(index, branches, *operands):
-    return _lax.switch(index, branches, *operands)

@@ -100,9 +100,16 @@ def _counted(eqn: Any, active: Any, inputs: Sequence[Any]) -> list[Any]:
 
 
 def _cond(eqn: Any, active: Any, inputs: Sequence[Any]) -> list[Any]:
+    """A conditional of either kind; its branches get `active` as their first operand."""
     index, *operands = inputs
-    branches = [guarded(b) for b in eqn.params["branches"]]
-    return list(lax.switch(index, [lambda *a, f=f: f(*a) for f in branches], active, *operands))
+
+    def with_active(branch):
+        jaxpr, consts = api.trace_flat(guarded(branch), [api.ShapedArray((), jnp.dtype(bool)), *branch.in_avals])
+        assert not consts
+        return api.as_closed(jaxpr)
+
+    branches = tuple(map(with_active, eqn.params["branches"]))
+    return eqn.primitive.bind(index, active, *operands, **eqn.params | dict(branches=branches))
 
 
 def _call(eqn: Any, active: Any, inputs: Sequence[Any]) -> list[Any]:
@@ -115,7 +122,7 @@ def _checkpoint(eqn: Any, active: Any, inputs: Sequence[Any]) -> list[Any]:
     return list(jax.checkpoint(run, prevent_cse=p["prevent_cse"], policy=p["policy"])(active, *inputs))
 
 
-_RULES = {
+_RULES: dict[Any, Callable] = {
     api.while_p: _while,
     while_loop_p: _engine_while,
     api.scan_p: _scan,
@@ -124,3 +131,8 @@ _RULES = {
     api.jit_p: _call,
     api.remat_p: _checkpoint,
 }
+
+
+def register_conditional(primitive: Any) -> None:
+    """Guard the branches of one more primitive with the parameters of JAX's cond."""
+    _RULES[primitive] = _cond

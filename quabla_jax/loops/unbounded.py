@@ -399,8 +399,8 @@ def _vtan_jvp(primals, tangents, *, g, lin, lanes, pool, m):
     nonzero = [not is_zero(t) for t in tangents]
 
     def f(*moving):
-        args = _vtan_args(merge(nonzero, moving, omit(nonzero, primals)), g, lin, m)
-        return _vtan_as_vjp(*args, g, lin, lanes, pool, m)
+        n, p, u, dp, du = _vtan_args(merge(nonzero, moving, omit(nonzero, primals)), g, lin, m)
+        return _vtan_as_vjp(n, p, u, dp, du, g, lin, lanes, pool, m)
 
     return jax.jvp(f, pick(nonzero, primals), pick(nonzero, tangents))
 

@@ -247,15 +247,13 @@ def scan_equation(eqn: Any) -> dict[str, Any]:
     )
 
 
-def scan_params(jaxpr: Any, consts: Sequence[Any], sizes: Sequence[int], length: int, reverse: bool, unroll: int) -> dict:
-    """The parameters of `scan_p` for a constant-free jaxpr over consts, c, x and s; `consts` are bound into it."""
+def scan_params(closed: Any, sizes: Sequence[int], num_ys: int, length: int, reverse: bool, unroll: int) -> dict:
+    """The parameters of `scan_p` for a closed jaxpr over c, x and s of the given sizes."""
     num_consts, num_carry, num_xs = sizes
-    closed = _close_over(jaxpr, consts) if consts else as_closed(jaxpr)
     params = dict(jaxpr=closed, length=length, reverse=reverse, unroll=unroll)
     if JAX_VERSION >= (0, 12):
         from jax._src import flattree as ft  # pyright: ignore
 
-        num_ys = len(jaxpr.outvars) - num_carry
         return params | dict(
             ft_in=ft.pack((ft.nones(num_consts), ft.nones(num_carry), ft.nones(num_xs))),
             ft_out=ft.pack((ft.nones(num_carry), ft.nones(num_ys))),
@@ -280,8 +278,10 @@ def scan_partial_eval_custom(saveable: Any, unknowns: Any, instantiated: Any, eq
     )
 
 
-def _close_over(jaxpr: Any, consts: Sequence[Any]) -> Any:
+def close_over(jaxpr: Any, consts: Sequence[Any]) -> Any:
     """A constant-free jaxpr with its first inputs bound to `consts`, as a ClosedJaxpr."""
+    if not consts:
+        return as_closed(jaxpr)
     avals = [v.aval for v in jaxpr.invars[len(consts) :]]
     fun = lambda *args: eval_jaxpr(jaxpr, (), *consts, *args)
     debug = _api_util.debug_info("loop", fun, tuple(avals), {})
@@ -711,3 +711,11 @@ def conditional_like_jax(name: str) -> tuple[Any, Callable]:
     _pe.partial_eval_jaxpr_custom_rules[p] = names["_cond_partial_eval_custom"]
     _pe.dce_rules[p] = names["_cond_dce_rule"]
     return p, names["_cond_batching_rule"]
+
+
+from jax._src.array import ArrayImpl as ConcreteArray  # noqa: E402, F401
+
+
+def trace_settings() -> tuple:
+    """The modes of JAX that traces made by this library depend on: x64, and the precision of matrix products."""
+    return _config.enable_x64.value, _config.default_matmul_precision.value
