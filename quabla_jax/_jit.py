@@ -145,6 +145,7 @@ class Jit(Transform):
         self.names = _positional_names(fun)
         self.static_argnums = _as_ints(static_argnums)
         self.static_names = self._checked_names(static_argnames)
+        self.shortcut = not self.static_argnums and not self.static_names
         self.options = (device, self.static_argnums, max_traces, self.static_names, precision)
 
     def _checked_names(self, static_argnames: Any) -> tuple[str, ...]:
@@ -197,7 +198,7 @@ class Jit(Transform):
         extra = tuple((name, type(value), value) for name, value in sorted(remaining.items()))
         return arguments, extra, remaining
 
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
+    def call(self, *args: Any, **keywords: Any) -> Any:
         on_mlx = self.target == "mlx"
         arguments, extra, static = self.bind(args, keywords, _mlx_stand_in if on_mlx else None)
         compile = None

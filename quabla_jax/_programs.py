@@ -57,6 +57,7 @@ class Arguments:
         leaves: all leaves, in order; `owner[k]` is the position of the argument that leaf k belongs to.
         dynamic: indices of the leaves that are arrays.
         arrays: those leaves, as they were given.
+        source: the arguments themselves.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Arguments:
         stand_in: Callable[[Any], Any] | None = None,
     ):
         given: dict[int, Any] = {}
+        self.source = args
         self.leaves: list[Any] = []
         self.owner: list[int] = []
         self.trees: list[Any] = []
@@ -94,7 +96,7 @@ class Arguments:
         """The same without the arrays: what a cached program may keep."""
         copy = object.__new__(Arguments)
         copy.owner, copy.trees, copy.dynamic = self.owner, self.trees, self.dynamic
-        copy.leaves, copy.arrays = list(self.leaves), []
+        copy.leaves, copy.arrays, copy.source = list(self.leaves), [], ()
         for k in self.dynamic:
             copy.leaves[k] = abstract(self.leaves[k])
         return copy
@@ -194,11 +196,8 @@ def _leaf_text(leaf: Any) -> str:
 
 def _settings() -> tuple:
     """Modes of JAX, and the default of checkpoint=, that a trace depends on."""
-    return (
-        dtypes.x64_enabled(),
-        jax.config.jax_default_matmul_precision,  # type: ignore[attr-defined]
-        repr(plan.current_default()),
-    )
+    default = plan.current_default()
+    return (*jax_api.trace_settings(), default if isinstance(default, (str, int)) else repr(default))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -241,9 +240,19 @@ class _Traces(collections.OrderedDict):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Entry:
+    key: Any
     program: Program
     run: Callable[..., list]
     text: str
+
+    def __call__(self, arrays: Sequence[Any]) -> Any:
+        """The call's result. Inside a trace, a program of concrete arrays is run at once."""
+        if jax_api.no_trace_active():
+            outputs = self.run(*arrays)
+        else:
+            with jax.ensure_compile_time_eval():
+                outputs = self.run(*arrays)
+        return self.program.finish(outputs)
 
 
 _BY_ROOT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
@@ -252,10 +261,12 @@ _BY_ROOT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 class Transform:
     """A transformed function. Calling it stages, compiles and runs; under another transform it is staged inline.
 
-    Subclasses give `options` (what of their parameters shapes the program) and `__call__`.
+    Subclasses give `options` (what of their parameters shapes the program) and `call`. A call of concrete arrays only,
+    whose signature this object has seen, skips `call`: `_seen` leads from the signature to the entry of the cache.
     """
 
     name = "transform"
+    shortcut = True
     max_traces = DEFAULT_MAX_TRACES
     options: tuple = ()
 
@@ -264,10 +275,36 @@ class Transform:
             raise TypeError(f"expected a callable, got {type(fun).__name__}")
         self.fun = fun
         self._own: dict = {}
+        self._seen: dict = {}
         functools.update_wrapper(self, fun, updated=())  # pyright: ignore[reportArgumentType]
 
     def __repr__(self) -> str:
         return f"{self.name}({function_name(self.fun)})"
+
+    def call(self, *args: Any, **keywords: Any) -> Any:
+        """The transform's own rules for a call; ends in `execute`."""
+        raise NotImplementedError
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        if keywords or not self.shortcut:
+            return self.call(*args, **keywords)
+        leaves, tree = tree_util.tree_flatten(args)
+        for leaf in leaves:
+            if type(leaf) is not jax_api.ConcreteArray:
+                return self.call(*args)
+        signature = (tree, tuple([leaf.aval for leaf in leaves]), _settings())
+        seen = self._seen.get(signature)
+        if seen is not None:
+            traces, entry = seen
+            if traces.find(entry.key) is entry:
+                return entry(leaves)
+            del self._seen[signature]
+        return self.call(*args)
+
+    def _remember(self, args: Sequence[Any], traces: _Traces, entry: _Entry) -> None:
+        leaves, tree = tree_util.tree_flatten(tuple(args))
+        if all(type(leaf) is jax_api.ConcreteArray for leaf in leaves):
+            self._seen[tree, tuple([leaf.aval for leaf in leaves]), _settings()] = (traces, entry)
 
     @property
     def root(self) -> Callable[..., Any]:
@@ -306,16 +343,13 @@ class Transform:
             program = build()
             if program.captured:
                 return _inline(program, arrays)
-            entry = _Entry(program, checked(program.apply, compile or jax.jit), arguments.text)
+            entry = _Entry(key, program, checked(program.apply, compile or jax.jit), arguments.text)
             evicted = traces.add(key, entry, self.max_traces)
             if evicted is not None:
                 self._warn(evicted.text, entry.text)
-        if jax_api.no_trace_active():
-            outputs = entry.run(*arrays)
-        else:
-            with jax.ensure_compile_time_eval():
-                outputs = entry.run(*arrays)
-        return entry.program.finish(outputs)
+        if self.shortcut:
+            self._remember(arguments.source, traces, entry)
+        return entry(arrays)
 
     def _warn(self, old: str, new: str) -> None:
         warnings.warn(
@@ -324,7 +358,7 @@ class Transform:
             "and part of the signature: pass quabla_jax.array(value, dtype=...) to vary one without retracing, or raise "
             "max_traces with quabla_jax.jit",
             RetraceWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

@@ -89,7 +89,7 @@ class _Vmap(Transform):
         self.in_axes, self.out_axes = in_axes, out_axes
         self.options = (repr(in_axes), repr(out_axes))
 
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
+    def call(self, *args: Any, **keywords: Any) -> Any:
         no_keywords(self, keywords)
         arguments = Arguments(args)
         axes = expand_axes(self.in_axes, args, "in_axes")

@@ -87,7 +87,7 @@ class _Grad(Transform):
             argnums = tuple(argnums)
         self.options = (repr(argnums), bool(has_aux), masks)
 
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
+    def call(self, *args: Any, **keywords: Any) -> Any:
         no_keywords(self, keywords)
         positions, single = normalize_argnums(self.argnums, len(args))
         arguments = Arguments(args, to_array=positions)
@@ -164,6 +164,8 @@ def value_and_grad(fun: Any = None, argnums: Any = 0, has_aux: bool = False) -> 
 
 class _Direct(Transform):
     """A transform that is applied and called in one go (vjp, jvp): it shares the cache, not the object."""
+
+    shortcut = False
 
     def __init__(self, fun: Callable[..., Any], name: str, options: tuple = ()):
         super().__init__(fun)
@@ -370,7 +372,7 @@ class _Jacobian(Transform):
         self.argnums, self.name = argnums, name
         self.options = (repr(tuple(argnums) if isinstance(argnums, list) else argnums),)
 
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
+    def call(self, *args: Any, **keywords: Any) -> Any:
         no_keywords(self, keywords)
         positions, single = normalize_argnums(self.argnums, len(args))
         arguments = Arguments(args, to_array=positions)

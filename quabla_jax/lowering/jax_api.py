@@ -109,6 +109,8 @@ def python_lowering(primitive):
     JAX wraps such functions with mlir.lower_fun; the wrapped function is what can be traced to a jaxpr again. The
     default lowering is taken before those of single platforms, because those may call a vendor's library.
     """
+    if primitive.name == "call_hi_primitive":  # a definition over pytrees that rides along as a parameter
+        return _expand_hi_primitive, True
     tables = [_mlir._lowerings, _mlir._platform_specific_lowerings["cpu"]]
     for table in tables:
         entry = table.get(primitive)
@@ -117,6 +119,14 @@ def python_lowering(primitive):
             cells = dict(zip(rule.__code__.co_freevars, (c.cell_contents for c in rule.__closure__)))
             return cells["fun"], cells["multiple_results"]
     return None
+
+
+def _expand_hi_primitive(*leaves, _prim):
+    return jax.tree.leaves(_prim.expand(*jax.tree.unflatten(_prim.in_tree, leaves)))
+
+
+DIGAMMA_AT_ZERO = float("-inf") if JAX_VERSION >= (0, 12) else float("nan")
+"""XLA's digamma(0) and digamma(-0): changed between the supported versions."""
 
 
 def scan_counts(eqn) -> tuple[int, int]:
@@ -719,3 +729,41 @@ from jax._src.array import ArrayImpl as ConcreteArray  # noqa: E402, F401
 def trace_settings() -> tuple:
     """The modes of JAX that traces made by this library depend on: x64, and the precision of matrix products."""
     return _config.enable_x64.value, _config.default_matmul_precision.value
+
+
+# ---- custom_vjp inside loop bodies (quabla_jax/loops/custom_rules.py) -------------------------------------------
+
+from jax._src import custom_derivatives as _custom_derivatives  # noqa: E402
+
+custom_vjp_call_p = _custom_derivatives.custom_vjp_call_p
+
+
+def contains_primitive(jaxpr: Any, primitive: Any) -> bool:
+    """Whether a jaxpr binds a primitive, at any depth of the jaxprs among its equations' parameters."""
+    return any(
+        eqn.primitive is primitive or any(contains_primitive(inner, primitive) for inner in inner_jaxprs(eqn))
+        for eqn in _inner(jaxpr).eqns
+    )
+
+
+def with_inner_jaxprs(eqn: Any, change: Callable) -> Any:
+    """The equation with change(constant-free jaxpr, its constants) -> outputs of flat inputs in place of each inner jaxpr.
+
+    `change` gives a function of the jaxpr's inputs; the types of the inputs and outputs must stay.
+    """
+
+    def one(value):
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(one, value))
+        if not (hasattr(value, "eqns") or isinstance(value, ClosedJaxpr)):
+            return value
+        flat, consts = detach_consts(as_closed(value))
+        fun = change(flat, consts)
+        new, captured = trace_flat(fun, [v.aval for v in flat.invars[len(consts) :]])
+        closed = _close_over(new, captured) if captured else as_closed(new)
+        if isinstance(value, ClosedJaxpr) or closed is new:
+            return closed
+        assert not captured, "an open jaxpr cannot hold constants"
+        return closed.jaxpr
+
+    return eqn.replace(params={k: one(v) for k, v in eqn.params.items()})
