@@ -205,6 +205,8 @@ class Emitter:
         return self.broadcast(x, shape, range(len(shape) - x.ndim, len(shape)))
 
     def select(self, mask: Value, on_true: Scalar, on_false: Scalar) -> Value:
+        if not isinstance(on_true, Value) and not isinstance(on_false, Value):
+            raise TypeError("select needs an array on one side, to know the dtype")
         on_true, on_false = self.match(on_true, on_false)
         if on_true.shape != mask.shape and mask.ndim:
             on_true, on_false = (self.broadcast_to(v, mask.shape) for v in (on_true, on_false))

@@ -254,8 +254,10 @@ def _cast(x, dtype):
         info = np.iinfo(dtype)
         wide = np.trunc(x.astype(np.longdouble))  # int64.max is no float64
         inside = (wide >= info.min) & (wide <= info.max)
-        safe = np.where(inside, wide, 0).astype(dtype)
-        return np.where(np.isnan(wide), 0, np.where(inside, safe, np.where(wide > 0, info.max, info.min))).astype(dtype)
+        out = np.where(inside, wide, 0).astype(dtype)
+        out[~inside & (wide > 0)] = info.max
+        out[~inside & (wide < 0)] = info.min
+        return out
     return x.astype(dtype)
 
 

@@ -128,7 +128,7 @@ def _cell(name: str, supports: Supports) -> str:
 
 def markdown(targets: Mapping[str, Supports], command: str) -> str:
     """docs/primitives.md: every primitive with its rule, then every core op with what each target does."""
-    registered = sorted(((name.removesuffix("_p"), r) for r in rules.REGISTERED for name in r.names), key=lambda p: p[0])
+    registered = sorted(((name.removesuffix("_p").lstrip("_"), r) for r in rules.REGISTERED for name in r.names), key=lambda p: p[0])
     counts = {kind: sum(r.kind == kind for _, r in registered) for kind in rules.KINDS}
     lines = [
         "# JAX primitives and core ops",

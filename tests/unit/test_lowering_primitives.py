@@ -4,10 +4,9 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from lowering_cases import CLOSE, EXACT
 
 from quabla_jax import lowering
-
-from lowering_cases import CLOSE, EXACT
 
 
 def run_both(fun, arrays):

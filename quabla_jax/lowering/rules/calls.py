@@ -41,14 +41,14 @@ def _platform_index(e: Emitter, eqn, *_: Value):
 
 register(
     "jit_p call_p closed_call_p remat_p custom_jvp_call_p custom_vjp_call_p custom_lin_p "
-    "composite_p remat_opt_p custom_jvp_call_jaxpr_p",
+    "composite_p remat_opt_p eval_jaxpr_p custom_jvp_call_jaxpr_p",
     "inlined",
     _inline,
     keys=True,
 )
 register(
     "stop_gradient_p copy_p optimization_barrier_p name_p device_put_p sharding_constraint_p reshard_p "
-    "layout_constraint_p pvary_p reduced_vary_cast_p preduced_p vary_unreduced_cast_p stage_p unpin pin "
+    "layout_constraint_p relayout_p shard_alike_p pvary_p reduced_vary_cast_p preduced_p vary_unreduced_cast_p stage_p unpin pin "
     "with_memory_space_constraint dce_sink_p forward_only",
     "inlined",
     _identity,

@@ -8,7 +8,14 @@ from jax import lax
 from ..emitter import Emitter
 from ..program import Value
 from . import Inline, register
-from .series import CHEBYSHEV_I1E_LARGE, CHEBYSHEV_I1E_SMALL, EULER_MACLAURIN, chebyshev
+from .series import (
+    BESSEL_I0E_LARGE,
+    BESSEL_I0E_SMALL,
+    BESSEL_I1E_LARGE,
+    BESSEL_I1E_SMALL,
+    EULER_MACLAURIN,
+    chebyshev,
+)
 
 
 def geqrf(a):
@@ -60,13 +67,28 @@ def householder_product(a, taus):
     return lax.fori_loop(0, k, apply, start)
 
 
-def _bessel_i1e(x):
-    """exp(-|x|) I1(x): Chebyshev series in |x| on [0, 8] and in 1/|x| beyond."""
+def _bessel(x, small, large, power):
+    """(value near 0 but for its factor, value far out, where): series on [0, 8] and [8, inf] of flat multiples."""
     size = jnp.abs(x)
-    safe = jnp.where(size > 8, size, 8)
-    small = size * chebyshev(jnp.where(size > 8, 8, size) / 4 - 1, CHEBYSHEV_I1E_SMALL, x.dtype)
-    large = chebyshev(16 / safe - 1, CHEBYSHEV_I1E_LARGE, x.dtype) / jnp.sqrt(safe)
-    return jnp.where(jnp.isnan(x), x, jnp.where(size > 8, large, small) * jnp.sign(x))
+    far = size > 8
+    inner = jnp.where(far, 8, size)
+    scale = 1 + 0.6 * inner
+    near_value = chebyshev(inner / 4 - 1, small, x.dtype) / (scale * scale if power == 2 else scale)
+    outer = jnp.where(far, size, 8)
+    far_value = chebyshev(16 / outer - 1, large, x.dtype) / jnp.sqrt(outer)
+    return near_value, far_value, far
+
+
+def _bessel_i0e(x):
+    """exp(-|x|) I0(x)"""
+    near, far_value, far = _bessel(x, BESSEL_I0E_SMALL, BESSEL_I0E_LARGE, 1)
+    return jnp.where(jnp.isnan(x), x, jnp.where(far, far_value, near))
+
+
+def _bessel_i1e(x):
+    """exp(-|x|) I1(x), odd"""
+    near, far_value, far = _bessel(x, BESSEL_I1E_SMALL, BESSEL_I1E_LARGE, 2)
+    return jnp.where(jnp.isnan(x), x, jnp.where(far, jnp.where(x < 0, -far_value, far_value), jnp.where(far, 0, x) * near))
 
 
 def _zeta(x, q):
@@ -118,6 +140,7 @@ def lambda_of(fun):
 
 register("geqrf_p", "expanded", _defined(geqrf))
 register("householder_product_p", "expanded", _defined(householder_product))
+register("bessel_i0e_p", "expanded", _defined(_bessel_i0e))
 register("bessel_i1e_p", "expanded", _defined(_bessel_i1e))
 register("zeta_p", "expanded", _defined(_zeta))
 register("polygamma_p", "expanded", _defined(_polygamma))

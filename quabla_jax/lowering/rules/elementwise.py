@@ -133,6 +133,10 @@ def _exp2(e: Emitter, eqn, x):
     return e.pow(e.like(x, 2), x)
 
 
+def _log2(e: Emitter, eqn, x):
+    return e.div(e.log(x), float(np.log(2)))
+
+
 def _conj(e: Emitter, eqn, x):
     return e.conj(x) if is_complex(x.dtype) else e.complex(x, e.like(x, 0))
 
@@ -285,6 +289,7 @@ register("integer_pow_p", "composed", _integer_pow)
 register("pow_p", "direct", _pow)
 register("round_p", "direct", _round)
 register("exp2_p", "composed", _exp2)
+register("log2_p", "composed", _log2)
 register("conj_p", "direct", _conj)
 register("clamp_p", "composed", _clamp)
 register("select_n_p", "direct", _select_n)

@@ -15,7 +15,7 @@ refuse(
 )
 refuse(
     "shard_map_p psum_p psum_invariant_p pmax_p pmin_p ppermute_p psend_p precv_p pbroadcast_p all_gather_p all_to_all_p "
-    "all_gather_invariant_p all_gather_reduced_p ragged_all_to_all_p reduce_scatter_p axis_index_p unreduced_psum_p "
+    "all_gather_invariant_p all_gather_reduced_p ragged_all_to_all_p reduce_scatter_p axis_index_p unreduced_psum_p unreduced_pmax_p unreduced_pmin_p pbroadcast_dynamic_p "
     "unreduced_reduce_scatter_p all_gather_start_p all_gather_reduced_start_p psum_start_p psum_invariant_start_p "
     "unreduced_psum_start_p reduce_scatter_start_p unreduced_reduce_scatter_start_p all_to_all_start_p "
     "pbroadcast_start_p ppermute_start_p all_gather_done_p psum_done_p reduce_scatter_done_p all_to_all_done_p "
@@ -24,11 +24,15 @@ refuse(
 )
 refuse("dim_as_value_p dimension_size_p shape_assertion_p", "a lowered program has static shapes")
 refuse(
-    "dot_product_attention_fwd dot_product_attention_bwd dot_product_attention_fwd_wrapper "
-    "dot_product_attention_bwd_wrapper dot_product_attention_fp8_fwd dot_product_attention_fp8_bwd "
-    "dot_product_attention_fp8_fwd_wrapper dot_product_attention_fp8_bwd_wrapper scaled_matmul scaled_matmul_wrapper",
+    "_dot_product_attention_fwd_p _dot_product_attention_bwd_p dot_product_attention_fwd_wrapper "
+    "dot_product_attention_bwd_wrapper _dot_product_attention_fp8_fwd_p _dot_product_attention_fp8_bwd_p "
+    "dot_product_attention_fp8_fwd_wrapper dot_product_attention_fp8_bwd_wrapper _scaled_matmul_p scaled_matmul_wrapper",
     "it is a kernel of cuDNN",
 )
 refuse("core_map", "it is a kernel of Pallas")
 refuse("select_and_scatter_p", "JAX makes it only while it lowers select_and_scatter_add, which has a rule")
 refuse("create_linear unreachable_p", "it marks a place that no program reaches")
+refuse(
+    "ref_p empty_ref_p free_ref_p freeze_p get_p swap_p addupdate_p accum_grad_in_ref_p",
+    "it writes to a mutable reference, and values of a lowered program are assigned once",
+)
