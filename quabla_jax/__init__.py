@@ -13,6 +13,7 @@ _EXPORTS = {
     "_draw": "draw",
     "_memory": "memory_report",
     "_newton": "newton",
+    "_progress": "progress",
     "arrays": "arange array asarray astype eye full full_like linspace ones ones_like zeros zeros_like",
     "compiler": "Compiler Executable Program TensorCudaAdamOptimizer TensorMlxAdamOptimizer devices",
     "control": "cond fori_loop scan switch while_loop",

@@ -15,8 +15,7 @@ import jax
 from jax import lax
 
 from ..lowering import jax_api as api
-from . import counted_batching, counted_rules  # noqa: F401  (they register the rules of loop_p)
-
+from . import counted_batching, counted_rules, progress  # noqa: F401  (the first two register the rules of loop_p)
 from .body import Body
 from .counted import loop_p
 from .plan import SHORT_LOOP, request_of
@@ -59,6 +58,11 @@ def scan(
     effects runs in jax.lax's own loop, as do loops of no more than 32 steps under "auto".
     Cost: "sqrt" stores about 2 sqrt(length) carries and runs the body once more; docs/engine.md has the others.
     """
+    meter = progress.current()
+    if meter is not None:
+        again = lambda f, init: scan(f, init, xs, length, reverse=reverse, unroll=unroll, checkpoint=checkpoint)
+        lengths = [len(x) for x in jax.tree.leaves(xs)]
+        return progress.count_scan(meter, again, f, init, lengths[0] if lengths else length)
     request = request_of(checkpoint)
     plain = lambda: lax.scan(f, init, xs, length, reverse=reverse, unroll=unroll)
     return plain() if request == "full" or api.jit_disabled() else _through_lax(plain, request)
@@ -90,6 +94,11 @@ def fori_loop(
 
     Differentiation and cost: as for `scan`.
     """
+    meter = progress.current()
+    if meter is not None:
+        again = lambda body, init: fori_loop(lower, upper, body, init, unroll=unroll, checkpoint=checkpoint)
+        known = api.is_concrete(lower) and api.is_concrete(upper)
+        return progress.count_fori(meter, again, body_fun, init_val, max(0, int(upper) - int(lower)) if known else None)
     request = request_of(checkpoint)
     plain = lambda: lax.fori_loop(lower, upper, body_fun, init_val, unroll=unroll)
     if request == "full" or api.jit_disabled():

@@ -14,6 +14,7 @@ import jax
 from jax import lax
 
 from ..lowering import jax_api as api
+from . import progress
 from . import while_batching as while_batching  # registers the vmap rules of the primitives used here
 from ._lists import merge, omit, pick, split
 from .body import Body
@@ -84,6 +85,10 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any, *, checkpo
     more run of the body for each level that n carries need to cover the trip count (docs/while_gradients.md). At most
     2^31 - 1 steps.
     """
+    meter = progress.current()
+    if meter is not None:
+        again = lambda cond, body, init: while_loop(cond, body, init, checkpoint=checkpoint)
+        return progress.count_while(meter, again, cond_fun, body_fun, init_val)
     if checkpoint is None:
         return lax.while_loop(cond_fun, body_fun, init_val)
     return _through_lax(lambda init: lax.while_loop(cond_fun, body_fun, init), init_val, checkpoint)

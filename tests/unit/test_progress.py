@@ -1,0 +1,87 @@
+"""Progress of loops: counted to the end, silent under replays, absent when off."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import quabla_jax as qb
+from quabla_jax import loops
+
+
+class Log:
+    def __init__(self):
+        self.runs, self.seen = [], []
+
+    def started(self, loop, label, trips):
+        self.runs.append((loop, label, trips))
+
+    def advanced(self, loop, done):
+        self.seen.append(done)
+
+
+def programs():
+    x = jnp.linspace(0.1, 0.9, 3)
+    step = lambda c, _: (jnp.sin(c) + 0.1, c.sum())
+    return {
+        "scan": (lambda x: loops.scan(step, x, None, 200, checkpoint="sqrt")[0].sum(), x, 200),
+        "fori": (
+            lambda x: loops.fori_loop(0, 200, lambda i, c: jnp.sin(c) + 0.1, x, checkpoint=9).sum(),
+            x,
+            200,
+        ),
+        "full": (lambda x: loops.scan(step, x, None, 50, checkpoint="full")[0].sum(), x, 50),
+        "while": (
+            lambda x: loops.while_loop(lambda c: c.sum() < 1e3, lambda c: c * 1.1, x, checkpoint=8).sum(),
+            x,
+            None,
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", ["scan", "fori", "full", "while"])
+@pytest.mark.parametrize("transform", ["value", "grad", "hessian", "vmap"])
+def test_counts_to_the_end_and_changes_nothing(name, transform):
+    fun, x, trips = programs()[name]
+    if transform == "vmap" and name == "while":
+        pytest.skip("lanes have counts of their own")
+    made = {
+        "value": lambda f: lambda x: f(x),
+        "grad": jax.grad,
+        "hessian": jax.hessian,
+        "vmap": lambda f: lambda x: jax.vmap(f)(jnp.stack([x, 2 * x])),
+    }
+    plain = jax.jit(made[transform](fun))(x)
+    log = Log()
+    with qb.progress("fit", display=log):
+        shown = jax.jit(made[transform](fun))(x)
+    jax.block_until_ready(shown)
+    np.testing.assert_allclose(shown, plain, rtol=1e-13)
+    jax.effects_barrier()
+    assert log.seen, "nothing was shown"
+    # One run a forward pass: a reverse sweep's replays add none of their own.
+    one = np.diff([0, *log.seen])
+    assert np.sum(one <= 0) <= len(log.runs) - 1, log.seen
+    if trips is not None:
+        assert log.seen[-1] == trips
+
+
+def test_off_means_the_same_program():
+    x = jnp.ones(3)
+    shown = lambda: str(
+        jax.make_jaxpr(lambda x: loops.scan(lambda c, _: (jnp.sin(c), None), x, None, 99)[0])(x)
+    )
+    before = shown()
+    with qb.progress("fit", display=Log()):
+        during = shown()
+    assert shown() == before != during and "callback" in during
+
+
+def test_few_calls_once_the_speed_is_known():
+    log = Log()
+    with qb.progress(display=log) as meter:
+        fun = jax.jit(lambda x: loops.fori_loop(0, 20_000, lambda i, c: jnp.sin(c), x))
+        fun(0.5).block_until_ready()
+    first = meter.calls
+    fun(0.6).block_until_ready()
+    assert first <= 120 and meter.calls - first <= 120
