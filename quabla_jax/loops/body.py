@@ -8,6 +8,7 @@ compare their parameters, and JAX its caches, by identity.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import jax
 
 from ..lowering import jax_api as api
 from ._lists import fill, merge, omit, pick, split
+from .custom_rules import opaque
 
 Mask = Sequence[bool]
 
@@ -30,6 +32,7 @@ class Body:
 
     def __init__(self, jaxpr: Any, consts: Sequence[Any], sizes: Sequence[int]):
         """`jaxpr` is constant-free; its first inputs are `consts` (concrete values), then c, x and s."""
+        jaxpr, consts = opaque(jaxpr, consts)
         self.jaxpr, self.consts = jaxpr, tuple(consts)
         self.sizes = tuple(sizes)
         self.avals = tuple(api.strong_aval(v.aval) for v in jaxpr.invars[len(self.consts) :])
@@ -51,6 +54,11 @@ class Body:
         """One step: (x', y)."""
         out = api.eval_jaxpr(self.jaxpr, (), *self.consts, *args)
         return split(out, self.sizes[1], self.num_ys)
+
+    @functools.cached_property
+    def closed(self) -> Any:
+        """The body as one ClosedJaxpr, the same object every time: JAX's caches go by identity."""
+        return api.close_over(self.jaxpr, self.consts)
 
     @property
     def num_ys(self) -> int:

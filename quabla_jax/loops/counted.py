@@ -75,12 +75,13 @@ def run(g: Body, args: Sequence[Any], trips: Trips) -> list[Any]:
     if trips.length == 0:
         c, x, s = g.groups(args)
         return [*x, *map(api.zeros_like_aval, y_stacks(g, 0))]
-    params = api.scan_params(g.jaxpr, (), (g.sizes[0] + len(g.consts), *g.sizes[1:]), *_order(trips))
-    return api.scan_p.bind(*g.consts, *args, **params)
+    return api.scan_p.bind(*args, **scan_params(g, trips))
 
 
-def _order(trips: Any) -> tuple[int, bool, int]:
-    return trips.length, trips.reverse, min(trips.unroll, trips.length)
+def scan_params(g: Body, trips: Trips) -> dict[str, Any]:
+    """The parameters of jax.lax.scan's primitive for the whole loop."""
+    unroll = min(trips.unroll, trips.length)
+    return api.scan_params(g.closed, g.sizes, g.num_ys, trips.length, trips.reverse, unroll)
 
 
 def loop_impl(*args, g: Body, plan: Any, keep: Sequence[bool] | None) -> list[Any]:

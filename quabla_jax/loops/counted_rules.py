@@ -17,6 +17,7 @@ from .counted import (
     loop_p,
     num_kept,
     primal_part,
+    scan_params,
     vjp_call,
     vjp_p,
     vjp_sizes,
@@ -96,10 +97,6 @@ def select_kept(plan: Schedule, have: Sequence[bool], want: Sequence[bool], kept
     n = sum(have)
     parts = [kept[:n], kept[n:]] if plan.rest else [kept]
     return [v for part in parts for v in pick(pick(have, want), part)]
-
-
-def scan_params(g: Body, trips: Trips) -> dict[str, Any]:
-    return api.scan_params(g.jaxpr, g.consts, g.sizes, trips.length, trips.reverse, trips.unroll)
 
 
 # ---- Loop
