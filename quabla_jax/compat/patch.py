@@ -49,12 +49,22 @@ class Settings:
     checkpoint: Any = "auto"
     while_checkpoint: Any = None
 
-    def keywords(self, name: str) -> dict[str, Any]:
+    def keywords(self, name: str, args, kwargs) -> dict[str, Any]:
+        """The checkpoint= that a call of jax.lax's `name` gets."""
+        if name in ("cond", "switch"):
+            return {}
         if name == "while_loop":
             return {} if self.while_checkpoint is None else {"checkpoint": self.while_checkpoint}
-        if name in ("cond", "switch") or self.checkpoint == "auto":
-            return {}
-        return {"checkpoint": self.checkpoint}
+        if name == "fori_loop" and _traced_bounds(*args[:2], **kwargs):
+            # jax.lax makes a while loop of it. "auto" would leave it without reverse mode; "sqrt" is what gives it the
+            # pool that while_loop gets by "auto".
+            plan = "sqrt" if self.while_checkpoint == "auto" else self.while_checkpoint
+            return {} if plan is None else {"checkpoint": plan}
+        return {} if self.checkpoint == "auto" else {"checkpoint": self.checkpoint}
+
+
+def _traced_bounds(lower=None, upper=None, *_, **__) -> bool:
+    return isinstance(lower, jax.core.Tracer) or isinstance(upper, jax.core.Tracer)
 
 
 _SETTINGS = jax.make_user_context(default_value=None)
@@ -80,7 +90,7 @@ def _dispatcher(name: str, original):
         # Frame 1 is jax.lax's wrapper, frame 2 whoever called it.
         if settings is None or _keeps_jax(sys._getframe(2).f_globals.get("__name__") or ""):
             return original(*args, **kwargs)
-        return replacement(*args, **{**settings.keywords(name), **kwargs})
+        return replacement(*args, **{**settings.keywords(name, args, kwargs), **kwargs})
 
     return dispatch
 
@@ -131,7 +141,8 @@ class patched(contextlib.ContextDecorator):
     Arguments:
         checkpoint: the plan for scan, fori_loop and map: "auto", "full", "sqrt", a number of carries, or a
             quabla_jax.Budget. A call that names its own checkpoint= keeps it.
-        while_checkpoint: the same for while_loop, None (the default) being what jax.lax does: no reverse mode.
+        while_checkpoint: the same for while_loop and for fori_loop with traced bounds, None (the default) being what
+            jax.lax does: no reverse mode.
 
     May be nested (the innermost counts), used as a decorator, entered again, and entered in several threads at once;
     leaving it, by an exception too, restores exactly what was there before. A function that is jitted is traced anew

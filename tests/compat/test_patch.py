@@ -222,11 +222,21 @@ def test_while_loops_differentiate_when_asked():
     def power(x):
         return jax.lax.while_loop(lambda c: c[0] < 5, lambda c: (c[0] + 1, c[1] * x), (0, x))[1]
 
+    def by_counting(x, n):
+        return jax.lax.fori_loop(0, n, lambda _, c: c * x, x)
+
+    for checkpoint in ("auto", "sqrt"):
+        with (
+            patched(checkpoint),
+            pytest.raises(ValueError, match="Reverse-mode differentiation does not work"),
+        ):
+            jax.jit(jax.grad(by_counting))(1.1, 5)
     with patched():
         with pytest.raises(ValueError, match="Reverse-mode differentiation does not work for lax.while_loop"):
             jax.grad(power)(1.1)
     with patched(while_checkpoint="auto"):
         np.testing.assert_allclose(jax.grad(power)(1.1), 6 * 1.1**5, rtol=1e-14)
+        np.testing.assert_allclose(jax.jit(jax.grad(by_counting))(1.1, 5), 6 * 1.1**5, rtol=1e-14)
 
 
 def test_settings_must_be_hashable():

@@ -112,9 +112,7 @@ def test_optax_lbfgs_fit(engine_calls):
             def body(carry):
                 rate, state = carry
                 value, grad = value_and_grad(rate, state=state)
-                updates, state = optimiser.update(
-                    grad, state, rate, value=value, grad=grad, value_fn=loss
-                )
+                updates, state = optimiser.update(grad, state, rate, value=value, grad=grad, value_fn=loss)
                 return optax.apply_updates(rate, updates), state
 
             rate = jnp.asarray(rate)
@@ -173,7 +171,9 @@ def test_blackjax_nuts_draws_are_bit_identical(engine_calls):
             state, info = step(key, state)
             return state, (state.position, info.num_integration_steps)
 
-        return jax.lax.scan(one, nuts.init(jnp.asarray([0.5, -1.0])), jax.random.split(jax.random.key(3), 12))[1]
+        return jax.lax.scan(
+            one, nuts.init(jnp.asarray([0.5, -1.0])), jax.random.split(jax.random.key(3), 12)
+        )[1]
 
     plain, engine = both(sample)
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(engine)):

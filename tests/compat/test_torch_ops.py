@@ -55,7 +55,9 @@ COND_CASES = {
     ),
     "inner-cond": lambda m: (
         np.array(True),
-        lambda x: (torch_ops.cond if m is jnp else m.cond)(m.sum(x) > 0, lambda x: x * 2, lambda x: x * 3, (x,)),
+        lambda x: (torch_ops.cond if m is jnp else m.cond)(
+            m.sum(x) > 0, lambda x: x * 2, lambda x: x * 3, (x,)
+        ),
         lambda x: x - 1,
         (X,),
     ),
@@ -90,7 +92,9 @@ def test_while_loop_is_torchs(case):
     torch = load_torch((2, 13))
     from torch._higher_order_ops.while_loop import while_loop
 
-    assert_same(on_jax(torch_ops.while_loop, WHILE_CASES[case]), on_torch(torch, while_loop, WHILE_CASES[case]))
+    assert_same(
+        on_jax(torch_ops.while_loop, WHILE_CASES[case]), on_torch(torch, while_loop, WHILE_CASES[case])
+    )
 
 
 def test_while_loop_carries_an_int_like_torch():
@@ -113,7 +117,10 @@ SCAN_CASES = {
     "dim-1": (lambda m: (lambda c, x: (c * 0.5 + x, c - x), np.zeros(2), X), {"dim": 1}),
     "dim-minus-1": (lambda m: (lambda c, x: (c * 0.5 + x, c - x), np.zeros(2), X), {"dim": -1}),
     "reverse": (lambda m: (lambda c, x: (c * 0.5 + x, c - x), np.zeros(3), X), {"reverse": True}),
-    "dim-1-reverse": (lambda m: (lambda c, x: (c * 0.5 + x, c - x), np.zeros(2), X), {"dim": 1, "reverse": True}),
+    "dim-1-reverse": (
+        lambda m: (lambda c, x: (c * 0.5 + x, c - x), np.zeros(2), X),
+        {"dim": 1, "reverse": True},
+    ),
     "small-y-stays-in-front": (lambda m: (lambda c, x: (c + x, m.sum(c * x)), np.zeros(2), X), {"dim": 1}),
     "nested": (
         lambda m: (
@@ -217,7 +224,9 @@ def test_scan_differentiates_like_lax():
 
 
 def test_while_loop_is_reverse_differentiable_when_asked():
-    f = lambda x, **k: torch_ops.while_loop(lambda i, x: i < 4, lambda i, x: (i + 1, jnp.sin(x)), (0, x), **k)[1]
+    f = lambda x, **k: torch_ops.while_loop(
+        lambda i, x: i < 4, lambda i, x: (i + 1, jnp.sin(x)), (0, x), **k
+    )[1]
     want = jax.jacfwd(f)(0.3)
     np.testing.assert_allclose(jax.grad(lambda x: f(x, checkpoint="auto"))(0.3), want, rtol=1e-14)
     with pytest.raises(ValueError, match="[Rr]everse-mode"):
@@ -227,18 +236,33 @@ def test_while_loop_is_reverse_differentiable_when_asked():
 A = jnp.ones(3)
 REFUSED = {
     "pred-shape": (lambda: torch_ops.cond(jnp.ones(2, bool), jnp.sin, jnp.cos, (A,)), "one element"),
-    "pred-dtype": (lambda: torch_ops.cond(jnp.asarray(1.0), jnp.sin, jnp.cos, (A,)), "dtype bool, got float64"),
+    "pred-dtype": (
+        lambda: torch_ops.cond(jnp.asarray(1.0), jnp.sin, jnp.cos, (A,)),
+        "dtype bool, got float64",
+    ),
     "pred-kind": (lambda: torch_ops.cond("yes", jnp.sin, jnp.cos, (A,)), "pred must be a bool"),
     "branch": (lambda: torch_ops.cond(jnp.asarray(True), jnp.sin, None, (A,)), "false_fn must be callable"),
     "operands-kind": (lambda: torch_ops.cond(jnp.asarray(True), jnp.sin, jnp.cos, A), r"write \(x,\)"),
-    "operand-leaf": (lambda: torch_ops.cond(jnp.asarray(True), jnp.sin, jnp.cos, ((A, [2.0]),)), r"at \[0\]\[1\]\[0\]"),
-    "shapes": (lambda: torch_ops.cond(jnp.asarray(True), jnp.sin, jnp.sum, (A,)), r"leaf 0.*float64\[3\].*float64\[\]"),
+    "operand-leaf": (
+        lambda: torch_ops.cond(jnp.asarray(True), jnp.sin, jnp.cos, ((A, [2.0]),)),
+        r"at \[0\]\[1\]\[0\]",
+    ),
+    "shapes": (
+        lambda: torch_ops.cond(jnp.asarray(True), jnp.sin, jnp.sum, (A,)),
+        r"leaf 0.*float64\[3\].*float64\[\]",
+    ),
     "dtypes": (
         lambda: torch_ops.cond(jnp.asarray(True), jnp.sin, lambda x: x.astype(jnp.float32), (A,)),
         r"true_fn is float64\[3\] and of the output of false_fn is float32\[3\]",
     ),
-    "structure": (lambda: torch_ops.cond(jnp.asarray(True), lambda x: (x, x), lambda x: x, (A,)), "structure"),
-    "float-output": (lambda: torch_ops.cond(jnp.asarray(True), lambda x: 1.5, lambda x: 2.5, (A,)), "got 1.5 of type"),
+    "structure": (
+        lambda: torch_ops.cond(jnp.asarray(True), lambda x: (x, x), lambda x: x, (A,)),
+        "structure",
+    ),
+    "float-output": (
+        lambda: torch_ops.cond(jnp.asarray(True), lambda x: 1.5, lambda x: 2.5, (A,)),
+        "got 1.5 of type",
+    ),
     "index-float": (lambda: torch_ops.switch(jnp.asarray(1.0), [jnp.sin, jnp.cos], (A,)), "integer dtype"),
     "index-size": (lambda: torch_ops.switch(jnp.arange(2), [jnp.sin, jnp.cos], (A,)), "one element"),
     "index-kind": (lambda: torch_ops.switch(1.5, [jnp.sin, jnp.cos], (A,)), "index must be an int"),
@@ -250,11 +274,23 @@ REFUSED = {
         "same places",
     ),
     "while-kind": (lambda: torch_ops.while_loop(lambda x: True, lambda x: (x,), A), "tuple or list"),
-    "while-leaf": (lambda: torch_ops.while_loop(lambda x: True, lambda x: (x,), (1.5,)), r"got 1.5 of type float at \[0\]"),
-    "while-cond-shape": (lambda: torch_ops.while_loop(lambda x: x > 0, lambda x: (x,), (A,)), r"got bool\[3\]"),
+    "while-leaf": (
+        lambda: torch_ops.while_loop(lambda x: True, lambda x: (x,), (1.5,)),
+        r"got 1.5 of type float at \[0\]",
+    ),
+    "while-cond-shape": (
+        lambda: torch_ops.while_loop(lambda x: x > 0, lambda x: (x,), (A,)),
+        r"got bool\[3\]",
+    ),
     "while-cond-dtype": (lambda: torch_ops.while_loop(jnp.sum, lambda x: (x,), (A,)), r"got float64\[\]"),
-    "while-body": (lambda: torch_ops.while_loop(lambda x: x.sum() > 9, lambda x: x, (A,)), r"write \(x,\) for one"),
-    "while-structure": (lambda: torch_ops.while_loop(lambda x: x.sum() > 9, lambda x: (x, x), (A,)), "structure"),
+    "while-body": (
+        lambda: torch_ops.while_loop(lambda x: x.sum() > 9, lambda x: x, (A,)),
+        r"write \(x,\) for one",
+    ),
+    "while-structure": (
+        lambda: torch_ops.while_loop(lambda x: x.sum() > 9, lambda x: (x, x), (A,)),
+        "structure",
+    ),
     "while-dtype": (
         lambda: torch_ops.while_loop(lambda x: x.sum() > 9, lambda x: (x.astype(jnp.float32),), (A,)),
         r"at \[0\].*float64\[3\].*float32\[3\]",
@@ -268,11 +304,17 @@ REFUSED = {
     "scan-dim": (lambda: torch_ops.scan(lambda c, x: (c, x), A, A, dim="0"), "dim must be an int"),
     "scan-reverse": (lambda: torch_ops.scan(lambda c, x: (c, x), A, A, reverse=1), "reverse must be a bool"),
     "scan-init": (lambda: torch_ops.scan(lambda c, x: (c, x), (), A), "init must hold"),
-    "scan-init-leaf": (lambda: torch_ops.scan(lambda c, x: (c, x), {"a": 0.0}, A), r"leaf of init.*at \['a'\]"),
+    "scan-init-leaf": (
+        lambda: torch_ops.scan(lambda c, x: (c, x), {"a": 0.0}, A),
+        r"leaf of init.*at \['a'\]",
+    ),
     "scan-xs-leaf": (lambda: torch_ops.scan(lambda c, x: (c, x), A, [A, 3]), r"leaf of xs.*at \[1\]"),
     "scan-small": (lambda: torch_ops.scan(lambda c, x: (c, x), A, [jnp.ones((2, 2)), A], dim=1), "an axis 1"),
     "scan-empty": (lambda: torch_ops.scan(lambda c, x: (c, x), A, jnp.ones((0, 3))), "positive length"),
-    "scan-lengths": (lambda: torch_ops.scan(lambda c, x: (c, c), A, [jnp.ones(2), jnp.ones(3)]), "differ in length"),
+    "scan-lengths": (
+        lambda: torch_ops.scan(lambda c, x: (c, c), A, [jnp.ones(2), jnp.ones(3)]),
+        "differ in length",
+    ),
     "scan-pair": (lambda: torch_ops.scan(lambda c, x: c, A, A), "must return a pair"),
     "scan-carry": (
         lambda: torch_ops.scan(lambda c, x: (c.astype(jnp.float32), x), A, A),
