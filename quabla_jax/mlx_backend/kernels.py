@@ -26,6 +26,9 @@ HOT_OPS = 16
 INLINE_LIMIT = 256
 """Ops to which a loop inside a piece may unroll and still belong to the piece."""
 
+INLINE_BYTES = 1 << 15
+"""Bytes of ys above which a loop stays one: unrolled, its ys exist one by one and stacked."""
+
 BRANCH_LIMIT = 96
 BRANCH_WORK = 1 << 16
 """Ops, and elements computed, up to which all branches of a cond inside a loop are run and one is selected: less than
@@ -46,6 +49,8 @@ def node_cost(node: Node, memo: dict[Region, float], branches: bool = True) -> f
         return math.inf if node.name == "host_call" else 1.0
     if isinstance(node, Loop):
         if node.kind != "counted" or node.length is None:
+            return math.inf
+        if sum(v.size * v.dtype.itemsize for v in node.outputs[node.n_carry :]) > INLINE_BYTES:
             return math.inf
         cost = node.length * (straight_cost(node.body, memo, branches) + len(node.xs))
         return cost if cost <= INLINE_LIMIT else math.inf

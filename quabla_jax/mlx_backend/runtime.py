@@ -24,14 +24,18 @@ CHUNK_OPS = 512
 CHUNK_TRIPS = 64
 """Ops, and iterations, that one chunk of a counted loop unrolls to at most."""
 
-CHUNK_WORK = 1 << 24
-"""Elements that one chunk computes at most: beyond that an evaluation costs nothing against the work."""
+CHUNK_WORK = 1 << 18
+"""Elements that one chunk computes at most. Beyond that an evaluation costs nothing against the work, and memory would
+follow the chunk: MLX allocates what it has scheduled before it frees what it has run."""
+
+CHUNK_BYTES = 1 << 20
+"""Bytes of stacked results that one chunk makes at most, where they are too many to be kept in pieces."""
 
 HOT_TRIPS = 64
 """Iterations that a loop body runs op by op before it is compiled; long bodies run more of them."""
 
-SMALL = 1 << 16
-"""Bytes of state below which a chunk is evaluated in the background. Larger state is waited for: MLX reuses a buffer in
+SMALL = 1 << 18
+"""Bytes of state, xs and ys below which a chunk is evaluated in the background. Larger state is waited for: MLX reuses a buffer in
 place only when nothing that is still running holds it."""
 
 SPECULATION = 32
@@ -252,10 +256,13 @@ class _Counted:
         body = node.body
         cost = straight_cost(body) + len(node.xs) + 2 * (len(node.outputs) - node.n_carry)
         self.flat = math.isfinite(cost) and cost <= 16 * CHUNK_OPS
-        self.small = _bytes(node.outputs[: node.n_carry]) < SMALL
+        self.small = _bytes(node.outputs) + _bytes(node.xs) < SMALL
         self.plan = None if self.flat else Plan(body, emitter, inner=True)
         self.cost = max(cost, 1.0)
         limit = min(CHUNK_TRIPS, CHUNK_OPS / self.cost, CHUNK_WORK / max(work(body), 1.0)) if self.flat else 1
+        row = max(_bytes(node.outputs[node.n_carry :]) // max(node.length or 1, 1), 1)
+        if node.length is not None and row * node.length >= SMALL // 4:  # a chunk's ys exist twice until they are in place
+            limit = min(limit, max(CHUNK_BYTES / row, 1))
         self.chunk = _chunk(max(1, int(limit)), node.length)
         self.trips = 0
         self.hot = _hot_trips(self.cost)
@@ -281,8 +288,7 @@ class _Counted:
             for stack, part in zip(stacks, ys):
                 stack.put(part, low, size)
             del parts, ys
-            small = self.small and all(s.small for s in stacks)
-            _settle([*carry, *(s.pending() for s in stacks)], small and done % (8 * size) != 0)
+            _settle([*carry, *(s.pending() for s in stacks)], self.small and done % (8 * size) != 0)
             done += size
             self.trips += size
         return [*carry, *(s.whole() for s in stacks)]
@@ -338,7 +344,7 @@ class _Stack:
 
     def __init__(self, value: Value, length: int):
         self.shape = (length, *value.shape[1:])
-        self.small = _bytes([value]) < SMALL
+        self.small = _bytes([value]) < SMALL // 4
         self.parts: list[tuple[int, mx.array]] = []
         self.buffer: mx.array | None = None
         self.length = length
