@@ -31,7 +31,8 @@ def test_drifting_carries_are_named_by_path_with_what_came_and_what_would_be_rig
 
 def test_drifting_shape_is_named():
     with pytest.raises(
-        TypeError, match=r"loop_carry\[1\]\[1\] has type float64\[2\].*has type float64\[1,2\].*shapes do not match"
+        TypeError,
+        match=r"loop_carry\[1\]\[1\] has type float64\[2\].*has type float64\[1,2\].*shapes do not match",
     ):
         lax.fori_loop(0, 4, lambda i, c: (c[0], c[1][None]), (1.0, jnp.ones(2)), checkpoint="sqrt")
 
