@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from jax import tree_util
 
 from . import dtypes
@@ -191,7 +190,7 @@ def _is_traceable(leaf: Any) -> bool:
 
 
 def _leaf_text(leaf: Any) -> str:
-    return f"{np.dtype(leaf.dtype).name}[{','.join(map(str, leaf.shape))}]" if _is_traceable(leaf) else repr(leaf)
+    return f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]" if _is_traceable(leaf) else repr(leaf)
 
 
 def _settings() -> tuple:
@@ -304,6 +303,8 @@ class Transform:
     def _remember(self, args: Sequence[Any], traces: _Traces, entry: _Entry) -> None:
         leaves, tree = tree_util.tree_flatten(tuple(args))
         if all(type(leaf) is jax_api.ConcreteArray for leaf in leaves):
+            if len(self._seen) >= self.max_traces:  # forget what the cache has dropped
+                self._seen = {k: seen for k, seen in self._seen.items() if seen[0].get(seen[1].key) is seen[1]}
             self._seen[tree, tuple([leaf.aval for leaf in leaves]), _settings()] = (traces, entry)
 
     @property

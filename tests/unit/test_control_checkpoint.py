@@ -90,3 +90,21 @@ def test_the_plan_of_a_loop_can_be_read():
     plan = qb.plan_loop(1000, carry_bytes=8, checkpoint="sqrt")
     assert isinstance(plan, qb.LoopPlan) and plan.stored_bytes < 1000 * 8
     assert isinstance(str(plan), str)
+
+
+@pytest.mark.parametrize("loop", ["fori_loop", "scan"])
+def test_the_memory_of_a_gradient_follows_the_request(loop):
+    """Temporary bytes of the compiled gradient, from XLA's own analysis: 4096 carries of 1 KiB, or about 2 * 64 of them."""
+
+    def loss(x, checkpoint):
+        step = lambda c: qb.sin(c) * 0.9
+        if loop == "fori_loop":
+            return qb.sum(qb.fori_loop(0, 4096, lambda i, c: step(c), x, checkpoint=checkpoint))
+        return qb.sum(qb.scan(lambda c, i: (step(c), qb.sum(c)), x, length=4096, checkpoint=checkpoint)[0])
+
+    x = np.linspace(0.0, 1.0, 128)
+    temp = {}
+    for checkpoint in ("full", "sqrt", 20):
+        compiled = jax.jit(jax.grad(loss), static_argnums=1).lower(x, checkpoint).compile()
+        temp[checkpoint] = compiled.memory_analysis().temp_size_in_bytes / x.nbytes
+    assert temp["full"] > 3500 and temp["sqrt"] < 200 and temp[20] < 60, temp
