@@ -34,6 +34,7 @@ import jax
 from ..lowering import jax_api as api
 from ._lists import fill, merge, omit, pick, split
 from .body import Body, Mask
+from .custom_rules import refuse_forward_mode
 from .lanes import Lanes
 from .multilevel import Pool
 from .predicate import Predicate
@@ -77,7 +78,12 @@ def _eager(primitive, *args, g, **params):
     return g.once(key, lambda: jax.jit(lambda *a: primitive.bind(*a, g=g, **params)))(*args)
 
 
-loop_p = api.define_primitive("qb_while", loop_impl, _loop_avals, _eager)
+def _run(*args, g, **params):
+    refuse_forward_mode(g.jaxpr)
+    return loop_impl(*args, g=g, **params)
+
+
+loop_p = api.define_primitive("qb_while", _run, _loop_avals, _eager)
 lin_p = api.define_primitive("qb_while_lin", lin_impl, _lin_avals, _eager)
 vjp_p = api.define_primitive("qb_while_vjp", vjp_impl, _ct_avals, _eager)
 vtan_p = api.define_primitive("qb_while_vtan", vtan_impl, _ct_avals, _eager)
