@@ -17,8 +17,9 @@ from typing import Any
 import jax
 
 from ..lowering import jax_api as api
-from ._lists import omit
+from ._lists import omit, pick
 from .body import Body
+from .inplace import overwritten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,12 +69,15 @@ class StepCost:
         residual_bytes: what the derivative needs of a forward step (what a scan's full tape stores).
         forward: seconds of the forward step, of its needed part alone.
         backward: seconds of its transpose, residuals at hand.
+        overwritten_bytes: carries that a step updates in part; XLA copies their cotangents at every step of a transposed
+            scan, and does not in the engine's own sweep over carries (inplace.py).
     """
 
     carry_bytes: int
     residual_bytes: int
     forward: float
     backward: float
+    overwritten_bytes: int = 0
 
     @classmethod
     def from_sizes(cls, carry_bytes: int, residual_bytes: int) -> StepCost:
@@ -84,7 +88,8 @@ class StepCost:
 
     def full_tape(self, length: int) -> float:
         """Seconds of forward and reverse pass with every step's residuals stored."""
-        return length * (self.forward + self.backward) + _traffic(self.residual_bytes, length)
+        seconds = length * (self.forward + self.backward + _near(self.overwritten_bytes, 1))
+        return seconds + _traffic(self.residual_bytes, length)
 
     def in_blocks(self, length: int, levels: int, piece: int, inner: str) -> float:
         """The same with `levels` levels of blocks and an innermost piece of `piece` steps."""
@@ -93,7 +98,7 @@ class StepCost:
         if inner == "carry":
             # the sweep linearizes each step again
             return seconds + length * self.forward + length * _near(self.carry_bytes, piece)
-        return seconds + length * _near(self.residual_bytes, piece)
+        return seconds + length * (_near(self.residual_bytes, piece) + _near(self.overwritten_bytes, 1))
 
 
 def _near(nbytes: int, piece: int) -> float:
@@ -122,7 +127,9 @@ def step_cost(g: Body, lin: Sequence[bool], y_lin: Sequence[bool]) -> StepCost:
     residuals = api.residual_avals(g.jaxpr, [*[False] * lead, *lin], invariant)
     primal = g.only([not m for m in lin], [False] * g.num_ys)
     whole = seconds(g.jaxpr)
-    return StepCost(carry, sum(map(nbytes, residuals)), seconds(primal.jaxpr) + machine().launch, whole)
+    linear = {id(v) for v in pick(g.carry(lin), g.carry(g.jaxpr.invars[lead:]))}
+    copied = sum(nbytes(v.aval) for v in overwritten(g.jaxpr) if id(v) in linear)
+    return StepCost(carry, sum(map(nbytes, residuals)), seconds(primal.jaxpr) + machine().launch, whole, copied)
 
 
 def seconds(jaxpr: Any) -> float:

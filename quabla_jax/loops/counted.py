@@ -30,6 +30,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..lowering import jax_api as api
+from . import inplace
 from ._lists import fill, merge, omit, pick, split
 from .body import Batched, Body
 from .schedule import Schedule, Trips
@@ -234,7 +235,18 @@ class _Sweep:
             x_out, y = self.g(args)
             return pick(self.x_lin, x_out), pick(self.y_lin, y)
 
-        return jax.linear_transpose(f, self.dc_avals, self.dx_avals, self.ds_avals)((list(u), list(uy)))
+        def transposed(*cts):
+            ct = split(cts, len(u), len(uy))
+            gc, gx, gs = jax.linear_transpose(f, self.dc_avals, self.dx_avals, self.ds_avals)(tuple(ct))
+            return [*gc, *gx, *gs]
+
+        if jax.default_backend() != "cpu" or not inplace.overwritten(self.g.jaxpr):
+            out = transposed(*u, *uy)
+        else:
+            jaxpr, consts = api.trace_flat(transposed, [jax.typeof(t) for t in (*u, *uy)])
+            run_step = inplace.reads_first if inplace.has_hazard(jaxpr) else lambda j, a: api.eval_jaxpr(j, (), *a)
+            out = run_step(jaxpr, [*consts, *u, *uy])
+        return split(out, len(self.dc_avals), len(self.dx_avals), len(self.ds_avals))
 
 
 def _add(a, b):

@@ -246,8 +246,8 @@ def choose(trips: Trips, cost: StepCost, request: Any) -> Choice:
 def _counted_slots(trips: Trips, cost: StepCost, slots: int) -> Choice:
     """The plan that keeps at most `slots` carries and runs the fewest steps again."""
     length = trips.length
-    if slots > length:
-        return block_choice(trips, cost, (length,), "carry")
+    if slots >= length:  # every carry; nothing is run again
+        return block_choice(trips, cost, (1,), "rerun")
     best: tuple[int, tuple[int, ...], str] | None = None
     for levels in range(1, MAX_LEVELS):
         for blocks, inner in ((blocks_for(length, levels), "carry"), (_rerun_blocks(length, levels, slots), "rerun")):
