@@ -4,7 +4,6 @@ import jax
 import numpy as np
 import pytest
 from jax import lax
-
 from loop_programs import PROGRAMS, TRANSFORMS, forced, ours
 
 T = 7

@@ -1,0 +1,192 @@
+"""scan and fori_loop as jax.lax has them: types, errors, effects, traces, sharding."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from quabla_jax import loops
+from quabla_jax.loops.plan import Forced
+
+xs40 = jnp.arange(40.0)
+
+
+def ours(f, init, xs=None, length=None, **kw):
+    return loops.scan(f, init, xs, length, checkpoint="sqrt", **kw)
+
+
+@pytest.mark.parametrize("init", [1, 1.0, jnp.float32(1), np.float64(2), True and jnp.int8(3)])
+def test_types_are_those_of_lax(init):
+    body = lambda c, x: (c + (x * 0).astype(c.dtype), (c, x))
+    got, want = ours(body, init, xs40), lax.scan(body, init, xs40)
+    assert jax.tree.map(jax.typeof, got) == jax.tree.map(jax.typeof, want)
+
+
+def test_fori_loop_keeps_weak_types():
+    f = lambda i, x: x * 2
+    got, want = loops.fori_loop(0, 40, f, 1.0, checkpoint="sqrt"), lax.fori_loop(0, 40, f, 1.0)
+    assert got == want and got.weak_type == want.weak_type
+
+
+@pytest.mark.parametrize(
+    "f,init,xs",
+    [
+        (lambda c, x: ((c, c), x), 1.0, xs40),
+        (lambda c, x: (c.astype(int), x), 1.0, xs40),
+        (lambda c, x: (c, x), 1.0, None),
+        (lambda c, x: (c, x), "a", xs40),
+        (lambda c, x: c, 1.0, xs40),
+        (lambda c, x: (c, x), 1.0, (xs40, xs40[:3])),
+        (lambda c, x: ({"a": c["a"], "b": c["b"][None]}, x), {"a": 1.0, "b": xs40}, xs40),
+    ],
+)
+def test_errors_are_those_of_lax(f, init, xs):
+    with pytest.raises(Exception) as want:
+        lax.scan(f, init, xs)
+    with pytest.raises(type(want.value)) as got:
+        ours(f, init, xs)
+    assert str(got.value) == str(want.value)
+
+
+def test_no_steps():
+    carry, y = ours(lambda c, x: (c + x, c), 1.0, jnp.zeros((0,)))
+    assert carry == 1.0 and y.shape == (0,)
+    assert jax.grad(lambda p: loops.fori_loop(3, 3, lambda i, x: x * p, p, checkpoint="sqrt"))(2.0) == 1.0
+
+
+def test_body_is_traced_as_often_as_under_lax():
+    def traces(scan):
+        count = []
+
+        def body(c, x):
+            count.append(1)
+            return jnp.sin(c) * x, c
+
+        jax.jit(jax.grad(lambda p: scan(body, p, xs40)[0]))(1.0)
+        return len(count)
+
+    assert traces(ours) == traces(lax.scan)
+
+
+def test_callbacks_fire_as_under_lax():
+    def run(scan):
+        log = []
+
+        def body(c, x):
+            jax.debug.callback(lambda v: log.append(float(v)), c, ordered=True)
+            return c * 1.1 + x, c
+
+        jax.jit(jax.grad(lambda p: jnp.sum(scan(body, p, xs40)[1])))(1.0)
+        jax.effects_barrier()
+        return log
+
+    got, want = run(ours), run(lax.scan)
+    assert got == want and len(got) == 40
+
+
+def test_disable_jit_runs_in_python():
+    with jax.disable_jit():
+        seen = []
+        ours(lambda c, x: (seen.append(float(c)) or c + x, None), 1.0, xs40[:4])
+    assert seen == [1.0, 1.0, 2.0, 4.0]
+
+
+def test_unroll_changes_nothing():
+    body = lambda c, x: (jnp.sin(c) * x + 0.5, c * x)
+    f = lambda scan, **kw: jax.grad(lambda p: sum(map(jnp.sum, scan(body, p, xs40, **kw))))(0.3)
+    want = f(lax.scan)
+    for unroll in (2, 7, True):
+        np.testing.assert_allclose(f(ours, unroll=unroll), want, rtol=1e-12)
+
+
+def test_rules_of_custom_functions_are_used():
+    @jax.custom_vjp
+    def seven(x):
+        return jnp.sin(x)
+
+    seven.defvjp(lambda x: (jnp.sin(x), x), lambda x, g: (g * 7.0,))
+
+    @jax.custom_jvp
+    def five(x):
+        return jnp.cos(x)
+
+    five.defjvp(lambda p, t: (five(*p), t[0] * 0.5))
+    f = lambda scan: jax.grad(lambda p: scan(lambda c, x: (five(seven(c) * 0.1) * p, None), p, xs40)[0])(1.2)
+    np.testing.assert_allclose(f(ours), f(lax.scan), rtol=1e-12)
+
+
+def test_dynamic_bounds():
+    f = lambda checkpoint: lambda p, n: loops.fori_loop(0, n, lambda i, x: jnp.sin(x) * p, p, checkpoint=checkpoint)
+    want = jax.grad(lambda p: lax.fori_loop(0, 20, lambda i, x: jnp.sin(x) * p, p))(1.2)
+    np.testing.assert_allclose(jax.jit(jax.grad(f(8)))(1.2, 20), want, rtol=1e-12)
+    with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
+        jax.jit(jax.grad(f("auto")))(1.2, 20)
+
+
+def test_equal_bodies_share_one_compiled_program():
+    def f(p):
+        return loops.scan(lambda c, x: (jnp.sin(c) * p + x, None), p, xs40, checkpoint="sqrt")[0]
+
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
+    )
+    jax.grad(f)(1.0)
+    first = len(compiled)
+    jax.grad(f)(1.0)
+    assert first > 0 and len(compiled) == first
+
+
+def test_carries_that_the_derivative_does_not_need_are_not_kept():
+    def f(p):
+        def body(c, _):
+            x, dead = c
+            return (jnp.sin(x) * p, dead * 1.01 + 1), None
+
+        return ours(body, (p, jnp.zeros(100_000)), None, 1024)[0][0]
+
+    program = jax.jit(jax.grad(f)).lower(1.0).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 100_000
+
+
+def mesh(kind):
+    return jax.make_mesh((4,), ("d",), axis_types=(kind,), devices=jax.devices()[:4])
+
+
+@pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four (virtual) devices")
+@pytest.mark.parametrize("inner", ["carry", "residuals"])
+def test_shard_map_with_its_checks(inner):
+    W = jnp.sin(jnp.arange(9.0).reshape(3, 3))
+
+    def loss(scan):
+        def local(p, x):
+            def body(c, s):
+                c = c + 0.1 * jnp.tanh(W * p @ c) + 0.01 * lax.psum(c, "d") + s
+                return c, jnp.sum(c)
+
+            c, y = scan(body, x[0], jnp.ones((7, 3)) * p)
+            return (jnp.sum(c**2) + jnp.sum(y))[None]
+
+        mapped = jax.shard_map(local, mesh=mesh(jax.sharding.AxisType.Auto), in_specs=(P(), P("d")), out_specs=P("d"))
+        return lambda p, x: jnp.sum(mapped(p, x))
+
+    scan = lambda f, init, xs: loops.scan(f, init, xs, checkpoint=Forced((3,), inner))
+    x = jnp.arange(12.0).reshape(4, 3) / 10
+    for mode in (lambda f: jax.grad(f, (0, 1)), lambda f: jax.grad(jax.grad(f))):
+        got, want = (jax.tree.leaves(jax.jit(mode(loss(s)))(1.3, x)) for s in (scan, lax.scan))
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+@pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four (virtual) devices")
+def test_sharded_carries_stay_sharded():
+    m = mesh(jax.sharding.AxisType.Explicit)
+    f = lambda scan: lambda x: jnp.sum(scan(lambda c, _: (c + 0.1 * jnp.tanh(c), None), x, None, 40)[0] ** 2)
+    with jax.set_mesh(m):
+        x = jax.device_put(jnp.arange(32.0).reshape(4, 8) / 10, NamedSharding(m, P("d")))
+        got, want = (jax.jit(jax.grad(f(s)))(x) for s in (ours, lax.scan))
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+    assert jax.typeof(got) == jax.typeof(want)
