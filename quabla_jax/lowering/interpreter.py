@@ -187,7 +187,7 @@ def expansion(eqn: Any, fun: Callable[..., Any]) -> Any:
     """fun(*inputs, **params) traced on an equation's input types; kept for equations alike."""
     avals = [v.aval for v in eqn.invars]
     structs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
-    key: Any = (eqn.primitive, fun, tuple((a.shape, a.dtype) for a in avals), tuple(eqn.params.items()))
+    key: Any = (eqn.primitive, fun, jax_api.trace_settings(), tuple((a.shape, a.dtype) for a in avals), tuple(eqn.params.items()))
     try:
         found = _retraced.get(key)
     except TypeError:  # a parameter that cannot be hashed: trace again

@@ -6,7 +6,7 @@ from ..emitter import Emitter
 from ..program import Value
 from . import Inline, register
 
-_BODY_PARAMS = ("call_jaxpr", "jaxpr", "fwd_jaxpr_thunk", "call", "fun_jaxpr_closed")
+_BODY_PARAMS = ("call_jaxpr", "jaxpr")
 
 
 def _inline(e: Emitter, eqn, *inputs: Value):
@@ -14,7 +14,9 @@ def _inline(e: Emitter, eqn, *inputs: Value):
         body = eqn.params.get(name)
         if body is not None:
             return Inline(body, inputs)
-    raise AssertionError(f"{eqn.primitive.name} has no body among its parameters {sorted(eqn.params)}")
+    from ..interpreter import unsupported
+
+    raise unsupported(e, eqn, f"it has no body among its parameters {sorted(eqn.params)}")
 
 
 def _identity(e: Emitter, eqn, *inputs: Value):

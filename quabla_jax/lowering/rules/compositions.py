@@ -28,7 +28,7 @@ def _compose(name: str, fun, *, widen: bool = False) -> None:
 
         half = widen and inputs[0].dtype.name in _HALVES
         values = [e.cast(v, np.float32) for v in inputs] if half else list(inputs)
-        closed = _trace(fun, tuple((v.shape, v.dtype) for v in values), tuple(params.items()))
+        closed = _trace(jax_api.trace_settings(), fun, tuple((v.shape, v.dtype) for v in values), tuple(params.items()))
         out = run_jaxpr(e, *jax_api.open_jaxpr(closed), values)
         return tuple(e.cast(v, inputs[0].dtype) if half else v for v in out)
 
@@ -37,7 +37,7 @@ def _compose(name: str, fun, *, widen: bool = False) -> None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _trace(fun, specs, params):
+def _trace(settings, fun, specs, params):
     from ..trace import retrace
 
     return retrace(lambda *xs: fun(*xs, **dict(params)), [jax.ShapeDtypeStruct(s, d) for s, d in specs])

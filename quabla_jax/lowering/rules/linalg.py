@@ -58,6 +58,10 @@ def _lu(e: Emitter, eqn, x: Value):
 
 
 def _qr(e: Emitter, eqn, x: Value):
+    from ..interpreter import unsupported
+
+    if eqn.params.get("pivoting"):
+        raise unsupported(e, eqn, "no target has a QR factorisation with column pivoting")
     return e.ops("qr", x, full_matrices=bool(eqn.params["full_matrices"]))
 
 
