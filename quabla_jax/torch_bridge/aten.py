@@ -48,10 +48,11 @@ class Array:
 
     `ref` is the target's value; its shape is `stored`, which broadcasts to `shape`. `scalar` is set instead where every
     element is one number: a Python number, or a number of the target (a loop's index). `make` gives the ref of a value
-    that is only built where something needs it; `truth` is the bool Array that an integer came from.
+    that is only built where something needs it; `truth` is the bool Array that an integer came from; `span` is the
+    least and the greatest value that a target's integer can have.
     """
 
-    __slots__ = ("dtype", "make", "ref", "scalar", "shape", "stored", "truth", "whole")
+    __slots__ = ("dtype", "make", "ref", "scalar", "shape", "span", "stored", "truth", "whole")
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, ref: Any = None, stored: Any = None, scalar: Any = None):
         self.shape, self.dtype, self.ref, self.scalar = shape, dtype, ref, scalar
@@ -59,6 +60,7 @@ class Array:
         self.whole: Any = None  # the expanded ref, once made
         self.make: Any = None
         self.truth: Array | None = None
+        self.span: tuple[int, int] | None = None
 
     @property
     def ndim(self) -> int:
@@ -77,6 +79,13 @@ class Array:
     def number(self) -> Any:
         """The Python number that every element is, or None."""
         return self.scalar if isinstance(self.scalar, (bool, int, float, complex)) else None
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """The range of a signed integer held as a number, None where it is not known."""
+        if self.kind != "i" or self.scalar is None:
+            return None
+        return (self.scalar, self.scalar) if isinstance(self.scalar, int) else self.span
 
 
 class Aten(abc.ABC):
@@ -198,10 +207,17 @@ class Aten(abc.ABC):
     def reshape(self, x: Array, shape: Sequence[int]) -> Array:
         shape = tuple(int(n) for n in shape)
         if x.scalar is not None and x.ref is None:
-            return Array(shape, x.dtype, scalar=x.scalar)
+            return self.spread(x, shape)
         if x.shape == shape:
             return x
         return Array(shape, x.dtype, self.call("aten::reshape", self.full(x), list(shape)))
+
+    @staticmethod
+    def spread(x: Array, shape: tuple[int, ...]) -> Array:
+        """The number x in another shape."""
+        out = Array(shape, x.dtype, scalar=x.scalar)
+        out.span = x.span
+        return out
 
     def axis_slice(self, ref: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
         return self.call("aten::slice", ref, axis, start, stop, step)

@@ -97,8 +97,7 @@ class FxTarget(Aten):
         outer, self.scope = self.scope, scope
         try:
             given = [Array(x.shape, x.dtype, scope.placeholder()) for x in inputs] if fresh else list(inputs)
-            results = [self.full(out) for out in body(given)]
-            nodes = [scope.use(ref) for ref in results]
+            nodes = [scope.use(self._owned(out)) for out in body(given)]
         finally:
             self.scope = outer
         return _Part(scope, nodes)
@@ -189,8 +188,8 @@ class FxTarget(Aten):
         ]
 
     def _owned(self, x: Array) -> Ref:
-        """A contiguous tensor that nothing else names: loops want carries of one layout all along."""
-        return self.call("aten::clone", self.full(x), torch.contiguous_format)
+        """A contiguous tensor: loops want carries of one layout all along, branches want results of one layout."""
+        return self.call("aten::clone", self.full(x), torch.contiguous_format) if x.ndim else self.full(x)
 
     def _scan(
         self, node: Loop, consts: list[Array], init: list[Array], xs: list[Array], emit_body: Callable
@@ -205,11 +204,7 @@ class FxTarget(Aten):
             rows = [self.call("aten::arange", length, torch.int64, None, None, None)]
             slices = [Array((), np.dtype(np.int64))]
         n, m = len(init), len(xs)
-        body = self._region(
-            [*init, *slices],
-            lambda s: self._contiguous(emit_body([*consts, *s[:n], *s[n : n + m]])),
-            fresh=True,
-        )
+        body = self._region([*init, *slices], lambda s: emit_body([*consts, *s[: n + m]]), fresh=True)
         modules, operands = self._attach((body,), ("scan_body",), (False,))
         carried = [self.scope.use(self._owned(x)) for x in init]
         made = self.scope.apply(
@@ -220,9 +215,6 @@ class FxTarget(Aten):
         for v, ref in zip(stacked, refs[n:], strict=True):
             out.append(Array(v.shape, v.dtype, self.call("aten::flip", ref, [0]) if node.reverse else ref))
         return out
-
-    def _contiguous(self, values: Sequence[Array]) -> list[Array]:
-        return [Array(v.shape, v.dtype, self._owned(v)) for v in values]
 
     def tuple(self, values: Sequence[Array]) -> Any:
         return [self._returned(v) for v in values]

@@ -79,18 +79,76 @@ def _complex(t: Aten, node: Op, x: Array, y: Array) -> Array:
     return t.pointwise("aten::complex", x, y, dtype=node.outputs[0].dtype)
 
 
+def _on_index(t: Aten, op: str, x: Array, y: Array) -> Array | None:
+    """Arithmetic on a loop's index stays out of tensors where it cannot leave its type's range."""
+    a, b = x.bounds, y.bounds
+    if a is None or b is None or (x.number is not None and y.number is not None):
+        return None
+    if op == "add":
+        low, high = a[0] + b[0], a[1] + b[1]
+    elif op == "sub":
+        low, high = a[0] - b[1], a[1] - b[0]
+    else:
+        corners = [p * q for p in a for q in b]
+        low, high = min(corners), max(corners)
+    info = np.iinfo(x.dtype)
+    if low < info.min or high > info.max:
+        return None
+    out = Array(x.shape, x.dtype, scalar=t.call(f"aten::{op}", x.scalar, y.scalar))
+    out.span = (low, high)
+    return out
+
+
+def _scaled_index(x: Array, y: Array) -> tuple[Array, Array] | None:
+    """(an index as a float, a constant) where torch's double arithmetic rounds their product once, as the type's does."""
+    if x.dtype.name not in ("float32", "float64"):
+        return None
+    for index, factor in ((x, y), (y, x)):
+        if index.span is not None and index.number is None and factor.number is not None:
+            exact = 2**24 if x.dtype == np.float32 else 2**53
+            return (index, factor) if max(map(abs, index.span)) <= exact else None
+    return None
+
+
+def _decided(name: str, x: Array, y: Array) -> bool | None:
+    """A comparison of numbers whose ranges settle it."""
+    a, b = x.bounds, y.bounds
+    if a is None or b is None:
+        return None
+    if name in ("gt", "ge"):
+        name, a, b = ("lt" if name == "gt" else "le"), b, a
+    if name == "lt":
+        return True if a[1] < b[0] else False if a[0] >= b[1] else None
+    if name == "le":
+        return True if a[1] <= b[0] else False if a[0] > b[1] else None
+    apart = a[1] < b[0] or b[1] < a[0]
+    return None if not apart else name == "ne"
+
+
 @row("add")
 def _add(t: Aten, node: Op, x: Array, y: Array) -> Array:
+    on_index = _on_index(t, "add", x, y)
+    if on_index is not None:
+        return on_index
     return t.commuting("aten::bitwise_or" if x.kind == "b" else "aten::add", x, y)
 
 
 @row("mul")
 def _mul(t: Aten, node: Op, x: Array, y: Array) -> Array:
+    on_index = _on_index(t, "mul", x, y)
+    if on_index is not None:
+        return on_index
+    scaled = _scaled_index(x, y)
+    if scaled is not None:  # no span: further arithmetic would miss the rounding
+        return Array(x.shape, x.dtype, scalar=t.call("aten::mul", scaled[0].scalar, scaled[1].scalar))
     return t.commuting("aten::bitwise_and" if x.kind == "b" else "aten::mul", x, y)
 
 
 @row("sub")
 def _sub(t: Aten, node: Op, x: Array, y: Array) -> Array:
+    on_index = _on_index(t, "sub", x, y)
+    if on_index is not None:
+        return on_index
     if x.scalar is not None and y.scalar is None:
         return t.pointwise("aten::rsub", y, x, numbers=1)
     return t.pointwise("aten::sub", x, y, numbers=1)
@@ -197,6 +255,9 @@ def extreme(t: Aten, x: Array, y: Array, greatest: bool) -> Array:
     if x.kind == "b":
         return t.commuting("aten::bitwise_or" if greatest else "aten::bitwise_and", x, y)
     op = "aten::maximum" if greatest else "aten::minimum"
+    larger = _decided("ge", x, y)
+    if larger is not None:
+        return x if larger == greatest else y
     if x.kind != "f":
         return t.ordered(t.pointwise(op, t.ordered(x), t.ordered(y)))
     out = t.pointwise(op, x, y)
@@ -305,6 +366,9 @@ MIRROR = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"
 def _comparison(name: str) -> None:
     def run(t: Aten, node: Op, x: Array, y: Array) -> Array:
         op = name
+        known = _decided(name, x, y)
+        if known is not None:
+            return Array(x.shape, np.dtype(bool), scalar=known)
         if x.scalar is not None and y.scalar is None:
             x, y, op = y, x, MIRROR[name]
         if op in ("eq", "ne"):
@@ -320,6 +384,8 @@ for _name in MIRROR:
 
 @row("select")
 def _select(t: Aten, node: Op, mask: Array, on_true: Array, on_false: Array) -> Array:
+    if mask.number is not None:
+        return on_true if mask.number else on_false
     return t.where(mask, on_true, on_false)
 
 
@@ -400,7 +466,9 @@ def _cast_index(t: Aten, x: Array, dtype: np.dtype) -> Array:
     """A loop's index (a number of the target) stays one where the conversion is exact."""
     if dtype.kind == "f" and dtype.itemsize >= 4 or dtype.kind in "i" and dtype.itemsize >= x.dtype.itemsize:
         scalar = t.call("aten::Float", x.scalar) if dtype.kind == "f" else x.scalar
-        return Array(x.shape, dtype, scalar=scalar)
+        out = Array(x.shape, dtype, scalar=scalar)
+        out.span = x.span
+        return out
     return t.to(x, dtype)
 
 

@@ -43,7 +43,7 @@ def _transpose(t: Aten, node: Op, x: Array) -> Array:
 def _broadcast(t: Aten, node: Op, x: Array) -> Array:
     shape, dims = tuple(node.params["shape"]), node.params["dims"]
     if x.scalar is not None and x.ref is None:
-        return Array(shape, x.dtype, scalar=x.scalar)
+        return t.spread(x, shape)
     aligned = [1] * len(shape)
     source = (1,) * (x.ndim - len(x.stored)) + x.stored
     for size, dim in zip(source, dims):
@@ -54,7 +54,7 @@ def _broadcast(t: Aten, node: Op, x: Array) -> Array:
     if tuple(aligned) != x.stored:
         ref = t.call("aten::reshape", ref, aligned)
     out = Array(shape, x.dtype, ref, tuple(aligned))
-    out.scalar = x.scalar
+    out.scalar, out.span = x.scalar, x.span
     return out
 
 

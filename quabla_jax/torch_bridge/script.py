@@ -14,6 +14,7 @@ from ..lowering.builder import emit
 from ..lowering.program import Branch, Const, Loop, Op, Program, Value
 from . import ops
 from .aten import CARRIER, Array, Aten, carrier, signed_view
+from .counters import Counter, simplify, uses
 from .graph_builder import GraphBuilder
 from .regions import Value as Ref
 
@@ -65,6 +66,8 @@ class ScriptTarget(Aten):
         return ref.region.open
 
     def _clamped(self, start: Array, last: int) -> Any:
+        if start.bounds is not None and 0 <= start.bounds[0] and start.bounds[1] <= last:
+            return start.scalar
         number = start.scalar if start.scalar is not None else self.call("aten::Int", self.loose(start))
         return self.call("prim::min", self.call("prim::max", number, 0), last)
 
@@ -141,29 +144,59 @@ class ScriptTarget(Aten):
         stacked = node.outputs[node.n_carry :]
         if node.length == 0:
             return init + [Array(v.shape, v.dtype, scalar=zero_of(v.dtype)) for v in stacked]
+        plan = simplify(node, init)
+        moving = plan.carried(node.n_carry)
         slices = [self.call("aten::unbind", self.full(x), 0) for x in xs]
         lists = [self.gb.list_(element=torch.Tensor) for _ in stacked]
         count: Any = node.length
         if trip is not None:
             count = trip.scalar if trip.scalar is not None else self.call("aten::Int", self.full(trip))
-        with self.gb.loop(count, True, *(self.full(x) for x in init)) as loop:
-            carried = self._carried(loop.carried, init)
+        with self.gb.loop(count, True, *(self.full(init[k]) for k in moving)) as loop:
+            carried = list(init)
+            for k, ref in zip(moving, loop.carried):
+                carried[k] = Array(init[k].shape, init[k].dtype, ref)
+            for k, counter in plan.counters.items():
+                if uses(plan.body, plan.body.inputs[node.n_consts + k]):
+                    carried[k] = self._counted(loop.index, counter, init[k].dtype, node.length)
             position: Any = loop.index
             if node.reverse and (slices or lists):
                 position = self.call("aten::sub", (node.length or 0) - 1, loop.index)
             taken = [
                 Array(x.shape[1:], x.dtype, self.call("aten::__getitem__", part, position)) for x, part in zip(xs, slices)
             ]
-            outs = emit_body([*consts, *carried, *taken])
-            for values, out in zip(lists, outs[node.n_carry :]):
+            outs = emit(plan.body, self, [*consts, *carried, *taken])
+            for values, out in zip(lists, outs[len(moving) :]):
                 self.call("aten::append", values, self.full(out))
-            loop.end(True, *(self.full(out) for out in outs[: node.n_carry]))
-        results = self._carried(loop.outputs, init)
+            loop.end(True, *(self.full(out) for out in outs[: len(moving)]))
+        results = list(init)
+        for k, ref in zip(moving, loop.outputs):
+            results[k] = Array(init[k].shape, init[k].dtype, ref)
+        for k, counter in plan.counters.items():
+            results[k] = self._count_after(count, counter, init[k].dtype)
         for values, v in zip(lists, stacked):
             if node.reverse:
                 self.call("aten::reverse", values)
             results.append(Array(v.shape, v.dtype, self.call("aten::stack", values, 0)))
         return results
+
+    def _counted(self, index: Ref, counter: Counter, dtype: np.dtype, length: int | None) -> Array:
+        """A counter inside its loop, as a number."""
+        scalar: Any = index
+        if counter.step != 1:
+            scalar = self.call("aten::mul", scalar, counter.step)
+        if counter.start != 0:
+            scalar = self.call("aten::add", scalar, counter.start)
+        out = Array((), dtype, scalar=scalar)
+        last = np.iinfo(dtype).max if length is None else counter.start + counter.step * (length - 1)
+        out.span = (min(counter.start, last), max(counter.start, last))
+        return out
+
+    def _count_after(self, count: Any, counter: Counter, dtype: np.dtype) -> Array:
+        if isinstance(count, int):
+            return Array((), dtype, scalar=counter.start + counter.step * count)
+        out = Array((), dtype)  # made where something reads it
+        out.make = lambda: self.tensor_of(self.call("aten::add", count, counter.start), dtype)
+        return out
 
     @staticmethod
     def _carried(refs: Sequence[Ref], like: Sequence[Array]) -> list[Array]:

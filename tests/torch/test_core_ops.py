@@ -10,9 +10,8 @@ pytest.importorskip("torch.jit", reason="needs PyTorch")
 import ml_dtypes
 import torch
 
-from quabla_jax.lowering import CORE_OPS
+from quabla_jax.lowering import CORE_OPS, run_on_numpy
 from quabla_jax.lowering.infer import infer
-from quabla_jax.lowering.numpy_ops import evaluate
 from quabla_jax.lowering.program import Op, Program, Value
 from quabla_jax.torch_bridge import GraphBuilder, ops
 from quabla_jax.torch_bridge.script import build, tensor_of
@@ -27,21 +26,28 @@ BOOL = [np.dtype(bool)]
 F32 = [np.dtype("float32"), np.dtype("float64")]
 
 
-def run(name, inputs, params, call_times=1):
-    """One core op as a whole TorchScript function; returns NumPy arrays, or None where torch has no rule."""
+def program_of(name, inputs, params):
     specs = infer(name, [x.shape for x in inputs], [x.dtype for x in inputs], params)
     values = tuple(Value(x.shape, x.dtype) for x in inputs)
     outputs = tuple(Value(s, np.dtype(d)) for s, d in specs)
-    node = Op(name, values, params, outputs)
-    if ops.supports(node) is not None:
+    return Program(values, (Op(name, values, params, outputs),), outputs)
+
+
+def evaluate(name, inputs, params):
+    return run_on_numpy(program_of(name, inputs, params), *inputs)
+
+
+def run(name, inputs, params):
+    """One core op as a whole TorchScript function; returns NumPy arrays, or None where torch has no rule."""
+    program = program_of(name, inputs, params)
+    if ops.supports(program.nodes[0]) is not None:
         return None
     gb = GraphBuilder("One")
     refs = [gb.input(f"x{k}") for k in range(len(inputs))]
-    build(Program(values, (node,), outputs), gb, refs, {})
+    build(program, gb, refs, {})
     function = gb.module()
     tensors = [tensor_of(x) for x in inputs]
-    for _ in range(call_times):
-        out = function(*tensors)
+    out = function(*tensors)
     return [to_numpy(o) for o in (out if isinstance(out, tuple) else (out,))]
 
 

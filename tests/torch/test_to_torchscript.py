@@ -364,3 +364,61 @@ def test_deep_nesting():
     for _ in range(12):
         fun = wrap(fun)
     agree(fun, X)
+
+
+# loop indices are numbers, not tensors
+
+
+def indexed(x):
+    rows = jnp.outer(jnp.arange(6.0), x)
+
+    def body(i, c):
+        return c * 0.5 + rows[i] + rows[5 - i] * i + jnp.where(i % 2 == 0, 1.0, -1.0) + lax.dynamic_slice(c, (i,), (2,)).sum()
+
+    return lax.fori_loop(0, 6, body, x)
+
+
+def float_index(x):
+    return lax.fori_loop(0, 5, lambda i, c: c + i * 0.1 + (i + 2).astype(jnp.float32) * 0.3, x.astype(jnp.float32))
+
+
+def two_counters(x):
+    def body(s):
+        i, j, c, k = s
+        return i + 1, j - 3, c + j * i, k
+
+    return lax.fori_loop(3, 9, lambda _, s: body(s), (0, 10, x, 7))
+
+
+def counter_that_wraps(x):
+    start = np.int32(2**31 - 3)
+    return lax.fori_loop(0, 6, lambda i, s: (s[0] + np.int32(1), s[1] + s[0]), (jnp.int32(start), x))
+
+
+def unused_index_kept_after(x):
+    return lax.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 1, jnp.sin(s[1])), (0, x))
+
+
+@pytest.mark.parametrize("fun", [indexed, float_index, two_counters, counter_that_wraps, unused_index_kept_after], ids=lambda f: f.__name__)
+def test_indices(fun, tmp_path):
+    agree(fun, X, tmp_path=tmp_path, rtol=1e-6 if fun is float_index else 1e-12)
+
+
+def test_a_counter_is_not_carried():
+    fun = lambda x: lax.fori_loop(0, 9, lambda i, c: jnp.sin(c) * 0.5 + i * 0.25, x)
+    module = torch_bridge.to_torchscript(fun, X)
+    (loop,) = module.graph.findAllNodes("prim::Loop")
+    assert len(list(loop.outputs())) == 1
+    (body,) = loop.blocks()
+    kinds = [node.kind() for node in body.nodes()]
+    assert kinds.count("aten::mul") == 2 and "aten::to" not in kinds and "aten::scalar_tensor" not in kinds, kinds
+
+
+def test_dynamic_trip_count_gives_the_counter_after_the_loop():
+    fun = lambda n, x: lax.fori_loop(0, n, lambda i, s: (s[0] + 1, s[1] * 1.5), (0, x))
+    module = torch_bridge.to_torchscript(fun, np.int32(3), X)
+    for n in (0, 1, 4, -2):
+        got = module(torch.tensor(n, dtype=torch.int32), torch.from_numpy(X))
+        want = fun(np.int32(n), X)
+        assert int(got[0]) == int(want[0])
+        np.testing.assert_allclose(got[1].numpy(), want[1], rtol=1e-15)
