@@ -293,7 +293,7 @@ def _lin_jvp(primals, tangents, *, g, lin, lanes, pool, keep, linear):
         return lin_p.bind(*primals, **params), lin_p.bind(n, *p, *kept, *instantiate(dd), **params)
     out, dots = _loop_jvp(
         [n, *merge(lin, d, p)],
-        [api.Zero(None), *merge(lin, dd, dp)],
+        [api.Zero(COUNT), *merge(lin, dd, dp)],
         g=g, cond=None, lanes=lanes, pool=pool, keep=None, count=False,
     )  # fmt: skip
     x_lin = g.carry(lin)
