@@ -239,5 +239,5 @@ class Kernel:
         self.calls += 1
         if self.calls <= self.hot:
             return self._plain(*self.arrays, *arrays)
-        self._compiled = mx.compile(self._plain)
-        return self._compiled(*self.arrays, *arrays)
+        compiled = self._compiled = mx.compile(self._plain)
+        return compiled(*self.arrays, *arrays)

@@ -164,8 +164,10 @@ def _extreme(name: str, choose: Callable[..., mx.array], on_bool: Callable[..., 
         for constant in (c.value(0), c.value(1)):
             if constant is not None and constant != 0:
                 return out  # no two zeros can meet
-        if c.value(1) is not None and np.signbit(c.value(1)) == (name == "min"):
-            return mx.where(x == lit(x, 0), y, out)
+        for constant, other, zero in ((c.value(1), x, y), (c.value(0), y, x)):
+            if constant is not None and np.signbit(constant) == (name == "min"):
+                # The zero that wins is known. MLX's CPU kernels give the second of two equals.
+                return choose(other, zero) if c.target.cpu else mx.where(other == lit(x, 0), zero, out)
         return mx.where((x == lit(x, 0)) & (y == lit(y, 0)), zero_by(x, y), out)
 
     TABLE.row(name)(run)

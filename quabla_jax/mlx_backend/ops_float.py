@@ -312,7 +312,7 @@ def _refuse_complex(node: Op, target: Target) -> str | None:
 def _unary(name: str) -> None:
     def run(c: Context, x: mx.array) -> mx.array:
         if x.dtype == mx.complex64:
-            return _CURED_COMPLEX.get(name, _NATIVE.get(name))(x)
+            return (_CURED_COMPLEX.get(name) or _NATIVE[name])(x)
         if x.dtype in _HALVES:
             return run(c, x.astype(mx.float32)).astype(x.dtype)
         if not c.target.cpu:

@@ -65,8 +65,9 @@ def _outputs_empty(c: Context) -> bool:
 def _empty_outputs(c: Context) -> tuple[mx.array, ...]:
     out = []
     for v in c.node.outputs:
-        square = len(v.shape) >= 2 and v.shape[-1] == v.shape[-2] and v.dtype.kind in "fc"
-        x = mx.eye(v.shape[-1]) if square else mx.arange(v.shape[-1]) if v.dtype.kind == "i" else mx.zeros(v.shape)
+        *_, rows, columns = (0, 0, *v.shape)
+        square = len(v.shape) >= 2 and rows == columns and v.dtype.kind in "fc"
+        x = mx.eye(columns) if square else mx.arange(columns) if v.dtype.kind == "i" else mx.zeros(v.shape)
         out.append(mx.broadcast_to(x, v.shape).astype(c.dtype(v.dtype)))
     return tuple(out)
 

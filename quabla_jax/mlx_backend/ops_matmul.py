@@ -55,7 +55,7 @@ def product(c: Context, a: mx.array, b: mx.array, dtype: mx.Dtype) -> mx.array:
 @TABLE.row("matmul")
 def _matmul(c: Context, a: mx.array, b: mx.array, dtype: Any) -> mx.array:
     wanted = c.dtype(dtype)
-    if a.shape[0] == 1:
+    if a.ndim == 3 and a.shape[0] == 1:
         return mx.expand_dims(product(c, mx.squeeze(a, 0), mx.squeeze(b, 0), wanted), 0)
     return product(c, a, b, wanted)
 

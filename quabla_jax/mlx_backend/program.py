@@ -17,6 +17,7 @@ from ..lowering.program import Op, Program
 from . import convert
 from .kernels import Emitter
 from .ops import supports
+from .passes import simplified
 from .runtime import Plan
 from .target import Target
 
@@ -101,7 +102,7 @@ class MlxProgram:
         if self._plan is None:
             with self._lock:
                 if self._plan is None:
-                    self._plan = Plan(self.program, Emitter(self.target))
+                    self._plan = Plan(simplified(self.program), Emitter(self.target))
         return self._plan
 
     def compile(self) -> Callable[..., Any]:

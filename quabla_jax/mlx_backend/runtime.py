@@ -132,11 +132,11 @@ class Plan:
 
     def kernel(self) -> Kernel | None:
         """The one kernel that the plan is, where it takes the inputs and gives the outputs in their own order."""
-        if len(self.placed) != 1 or not isinstance(self.placed[0].step, _Segment):
+        if len(self.placed) != 1:
             return None
-        placed = self.placed[0]
+        placed, step = self.placed[0], self.placed[0].step
         straight = placed.reads == list(range(len(self.region.inputs))) and placed.writes == self.outputs
-        return placed.step.kernel if straight else None
+        return step.kernel if straight and isinstance(step, _Segment) else None
 
     def _constants(self) -> list[tuple[mx.array, int]]:
         found = getattr(self, "_constant_slots", None)
@@ -355,7 +355,8 @@ class _Stack:
             return
         if self.buffer is None:
             self.buffer = mx.contiguous(mx.zeros(self.shape, dtype=part.dtype))
-        self.buffer[low : low + size] = part
+        buffer = self.buffer
+        buffer[low : low + size] = part
 
     def pending(self) -> mx.array:
         return self.parts[-1][1] if self.buffer is None else self.buffer

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
+pytest.importorskip("mlx.core", reason="MLX is not installed")
+
+import mlx.core as mx
 
 import quabla_jax
 from quabla_jax import mlx_backend

@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
+pytest.importorskip("mlx.core", reason="MLX is not installed")
+
+import mlx.core as mx
 
 from quabla_jax import mlx_backend
 from quabla_jax.compat import lax
