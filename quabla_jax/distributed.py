@@ -18,6 +18,7 @@ from jax import lax, tree_util
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from .arrays import is_tracer
 from .errors import UnsupportedOperationError
 
 __all__ = ["value_and_grad"]
@@ -169,7 +170,7 @@ def _check_call(args: tuple, mapped: tuple[int, ...], wanted: tuple[int, ...], s
         raise ValueError("shard_argnums must select at least one batch argument")
     if set(mapped) & set(wanted):
         raise ValueError("mapped-input gradients are unsupported; argnums must be replicated")
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in tree_util.tree_leaves(args)):
+    if any(is_tracer(leaf) for leaf in tree_util.tree_leaves(args)):
         raise UnsupportedOperationError(
             "distributed.value_and_grad cannot run inside another transform", op="distributed.value_and_grad"
         )

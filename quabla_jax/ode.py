@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,8 +24,6 @@ ADAPTIVE = ("dopri5", "rosenbrock23")
 
 
 def _positive_int(value: Any, name: str) -> int:
-    import operator
-
     if isinstance(value, bool):
         raise TypeError(f"{name} must be a positive integer")
     number = operator.index(value)
@@ -156,7 +155,7 @@ def _attempt(f, method: str, state: _State, t1, direction, times, rtol: float, a
     # A step that would leave a sliver of 1 % is stretched to end at t1; it alone depends on t1.
     last = 1.01 * state.h >= remaining
     dt = jnp.where(last, remaining, state.h) * direction
-    if method == "dopri5":
+    if state.slope is not None:
         step = _ode_steps.dopri5_step(f, state.y, state.t, dt, state.slope)
     else:
         step = _ode_steps.rosenbrock23_step(f, state.y, state.t, dt)
@@ -175,7 +174,7 @@ def _attempt(f, method: str, state: _State, t1, direction, times, rtol: float, a
         state.accepted + passed,
         state.rejected + (1 - passed),
         jnp.where(take, step.y, state.y),
-        None if state.slope is None else jnp.where(take, step.slope, state.slope),
+        None if state.slope is None or step.slope is None else jnp.where(take, step.slope, state.slope),
         None if state.saved is None else _write(step.dense, times, state.saved, state.t, t_new, dt, direction, take),
     )
 

@@ -198,8 +198,8 @@ class Adam(_AdamRule):
         epsilon: float | None = None,
         clip_norm: float | None = None,
     ):
-        chosen = [alias if alias is not None else own for own, alias in ((b1, beta1), (b2, beta2), (eps, epsilon))]
-        self._configure(learning_rate, *chosen, clip_norm)
+        b1, b2, eps = (alias if alias is not None else own for own, alias in ((b1, beta1), (b2, beta2), (eps, epsilon)))
+        self._configure(learning_rate, b1, b2, eps, clip_norm)
         self._state: Any = None
 
     def step(self, parameters: Any, gradients: Any) -> Any:

@@ -168,8 +168,8 @@ def _scaled_normal(key: Key, shape: Any, dtype: Any, deviation: float, what: str
     outputs = _outputs(seed, 2 * math.prod(extents)).reshape(-1, 2)
     units = ((outputs >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
     # The C library's log and cos: NumPy's vectorized ones differ in the last bit.
-    radius = np.sqrt(-2.0 * _LOG(units[:, 0]).astype(np.float64))
-    values = radius * _COS(2.0 * math.pi * units[:, 1]).astype(np.float64)
+    radius = np.sqrt(-2.0 * np.asarray(_LOG(units[:, 0]), np.float64))
+    values = radius * np.asarray(_COS(2.0 * math.pi * units[:, 1]), np.float64)
     return _constant((deviation * values).reshape(extents).astype(found))
 
 

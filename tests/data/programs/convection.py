@@ -2,7 +2,8 @@
 
 import quabla as qb
 
-N = 12
+SCALE = 1
+N = 12 * SCALE
 SOURCE = qb.sin(qb.linspace(0.2, 3.0, N))
 
 

@@ -1,6 +1,10 @@
-"""A forward rule of one's own, transposed for reverse mode."""
+"""A forward rule of one's own, transposed for reverse mode: waves fitted to samples."""
 
 import quabla as qb
+
+SCALE = 1
+X = qb.linspace(-1.0, 1.0, 16 * SCALE)
+Y = qb.exp(-qb.square(2.0 * X))
 
 
 @qb.custom_jvp
@@ -14,14 +18,14 @@ def wave_rule(primals, tangents):
     return wave(x), qb.cos(3.0 * x) * t
 
 
-def loss(x):
-    return qb.sum(qb.square(wave(x))) + qb.sum(wave(x[:-1]) * wave(x[1:]))
+def loss(a):
+    return qb.mean(qb.square(a[0] * wave(a[1] * X + a[2]) + a[3] * wave(2.0 * X) - Y))
 
 
 def start():
-    return qb.linspace(-1.0, 1.0, 8)
+    return qb.array([1.0, 0.5, 0.4, -0.2])
 
 
 def main():
-    x = start()
-    return {"loss": loss(x), "gradient": qb.grad(loss)(x), "hessian": qb.hessian(loss)(x)}
+    a = start()
+    return {"loss": loss(a), "gradient": qb.grad(loss)(a), "hessian": qb.hessian(loss)(a)}

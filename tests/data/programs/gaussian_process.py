@@ -4,7 +4,8 @@ import math
 
 import quabla as qb
 
-X = qb.linspace(0.0, 4.0, 9)
+SCALE = 1
+X = qb.linspace(0.0, 4.0, 9 * SCALE)
 Y = qb.sin(X) + 0.1 * qb.cos(7.0 * X)
 
 
@@ -14,9 +15,9 @@ def kernel(a, b, p):
 
 
 def loss(p):
-    factor = qb.cholesky(kernel(X, X, p) + qb.exp(p[2]) * qb.eye(9))
+    factor = qb.cholesky(kernel(X, X, p) + qb.exp(p[2]) * qb.eye(9 * SCALE))
     weights = qb.linalg.cho_solve(factor, Y)
-    return 0.5 * qb.dot(Y, weights) + qb.sum(qb.log(qb.diag(factor))) + 4.5 * math.log(2.0 * math.pi)
+    return 0.5 * qb.dot(Y, weights) + qb.sum(qb.log(qb.diag(factor))) + 4.5 * SCALE * math.log(2.0 * math.pi)
 
 
 def start():

@@ -2,8 +2,9 @@
 
 import quabla as qb
 
-WIDTH = 5
-POINTS = qb.stack([qb.linspace(0.1, 0.9, 8), qb.linspace(0.9, 0.1, 8)], 1)
+SCALE = 1
+WIDTH = 3 + 2 * SCALE
+POINTS = qb.stack([qb.linspace(0.1, 0.9, 8 * SCALE**2), qb.linspace(0.9, 0.1, 8 * SCALE**2)], 1)
 
 
 def network(theta, tx):

@@ -2,7 +2,8 @@
 
 import quabla as qb
 
-N = 10
+SCALE = 1
+N = 10 * SCALE
 
 
 def apply(u, k):

@@ -2,7 +2,8 @@
 
 import quabla as qb
 
-X = qb.reshape(qb.sin(1.7 * qb.arange(120.0)), (30, 4))
+SCALE = 1
+X = qb.reshape(qb.sin(1.7 * qb.arange(120.0 * SCALE)), (30 * SCALE, 4))
 Y = qb.astype(qb.matmul(X, qb.array([1.0, -2.0, 0.5, 0.0])) > 0.1, qb.float64)
 
 

@@ -2,9 +2,10 @@
 
 import quabla as qb
 
+SCALE = 1
 TRUTH = qb.array([1.1, 0.4, 0.1, 0.4])
 Y0 = qb.array([4.0, 2.0])
-STEPS = 60
+STEPS = 60 * SCALE
 
 
 def rates(y, t, p):
@@ -16,11 +17,11 @@ def states(p):
     return qb.ode.odeint(rates, Y0, (0.0, 6.0), steps=STEPS, args=(p,), save=True)
 
 
-OBSERVED = states(TRUTH)[::10]
+OBSERVED = states(TRUTH)[:: 10 * SCALE]
 
 
 def loss(p):
-    return qb.mean(qb.square(states(p)[::10] - OBSERVED))
+    return qb.mean(qb.square(states(p)[:: 10 * SCALE] - OBSERVED))
 
 
 def start():

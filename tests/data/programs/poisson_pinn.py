@@ -4,8 +4,9 @@ import math
 
 import quabla as qb
 
-WIDTH = 6
-POINTS = qb.linspace(0.0, 1.0, 12)
+SCALE = 1
+WIDTH = 4 + 2 * SCALE
+POINTS = qb.linspace(0.0, 1.0, 12 * SCALE**2)
 
 
 def network(theta, x):

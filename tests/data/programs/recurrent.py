@@ -2,7 +2,8 @@
 
 import quabla as qb
 
-T, H = 24, 3
+SCALE = 1
+T, H = 24 * SCALE, 3
 TARGET = qb.sin(0.3 * qb.arange(float(T)))
 
 

@@ -2,13 +2,15 @@
 
 import quabla as qb
 
+SCALE = 1
+
 
 def loss(x):
     return qb.sum(100.0 * qb.square(x[1:] - qb.square(x[:-1])) + qb.square(1.0 - x[:-1]))
 
 
 def start():
-    return qb.array([-1.2, 1.0, -1.2, 1.0, -1.2, 1.0])
+    return qb.tile(qb.array([-1.2, 1.0]), 3 * SCALE)
 
 
 def main():

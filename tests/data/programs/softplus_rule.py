@@ -2,8 +2,9 @@
 
 import quabla as qb
 
-X = qb.reshape(qb.sin(qb.arange(40.0)), (10, 4))
-Y = qb.cos(qb.arange(10.0))
+SCALE = 1
+X = qb.reshape(qb.sin(qb.arange(40.0 * SCALE)), (10 * SCALE, 4))
+Y = qb.cos(qb.arange(10.0 * SCALE))
 
 
 def plain(x):
