@@ -14,7 +14,9 @@ __all__ = ["NAMES", "START", "STEPS_A_YEAR", "gradient_memory", "load_record", "
 
 STEPS_A_YEAR = 1000
 NAMES = ("hare birth", "predation", "lynx birth", "lynx death", "hare 1900", "lynx 1900")
-START = np.log([0.5, 0.02, 0.02, 0.8, 33.0, 5.0])  # a rough guess, in logarithms so that every rate stays positive
+START = np.log(
+    [0.5, 0.02, 0.02, 0.8, 33.0, 5.0]
+)  # a rough guess, in logarithms so that every rate stays positive
 
 
 def load_record() -> tuple[np.ndarray, np.ndarray]:

@@ -79,11 +79,20 @@ def compare_targets(theta: np.ndarray, model_path: pathlib.Path) -> list[Compari
 
     targets: list[tuple[str, str, Callable, Callable]] = [
         ("MLX", "mlx", _on_mlx, _on_mlx),
-        ("TorchScript, saved and loaded by another process", "torch", lambda t: _on_torch(t, model_path), torch32),
+        (
+            "TorchScript, saved and loaded by another process",
+            "torch",
+            lambda t: _on_torch(t, model_path),
+            torch32,
+        ),
     ]
     for name, package, double, single_precision in targets:
         if not _installed(package):
-            rows.append(Comparison(name, reason=f"{package} is not installed (pip install 'quabla-jax[{package}]')"))
+            rows.append(
+                Comparison(name, reason=f"{package} is not installed (pip install 'quabla-jax[{package}]')")
+            )
             continue
-        rows.append(Comparison(name, _worst(double(theta), reference), _worst(single_precision(theta32), reference)))
+        rows.append(
+            Comparison(name, _worst(double(theta), reference), _worst(single_precision(theta32), reference))
+        )
     return rows
