@@ -142,6 +142,26 @@ class Body:
 
         return self if all(mask) and all(y_mask) else self.once(("only", mask, y_mask), make)
 
+    def known(self, unknown: Mask, y_mask: Mask) -> Body:
+        """The body of the inputs that `unknown` leaves out: the carries that do not depend on it, and the y in `y_mask`.
+
+        Mostly `only`. An equation that computes primals and tangents together, as the jvp of a while loop does, needs
+        JAX's partial evaluation to be taken apart.
+        """
+        mask, y_mask = tuple(not u for u in unknown), tuple(y_mask)
+
+        def make():
+            lead = [False] * len(self.consts)
+            wanted = [*self.carry(mask), *y_mask]
+            _, used = api.prune_jaxpr(self.jaxpr, wanted, [*lead, *mask])
+            if list(used[len(lead) :]) == list(mask):
+                return self.only(mask, y_mask)
+            jaxpr, consts, known_outs = api.known_jaxpr(self.jaxpr, [*lead, *unknown])
+            f = lambda *a: pick(pick(known_outs, wanted), api.eval_jaxpr(jaxpr, (), *consts, *self.consts, *a)[: sum(known_outs)])
+            return Body.trace(f, pick(mask, self.avals), [sum(g) for g in self.groups(mask)])
+
+        return self if all(mask) and all(y_mask) else self.once(("known", mask, y_mask), make)
+
     def dual(self, mask: Mask, y_mask: Mask) -> Body:
         """The jvp in the inputs of `mask` (closed under the carry); y in `y_mask` get a tangent.
 
@@ -228,6 +248,13 @@ class Batched(Body):
         if not self.linear or (all(mask) and all(y_mask)):
             return super().only(mask, y_mask)
         part = self.below.only(mask, y_mask)
+        return part.batched(pick(mask, self.mask), pick(y_mask, self.y_mask), self.axis, True)
+
+    def known(self, unknown: Mask, y_mask: Mask) -> Body:
+        if not self.linear or not (any(unknown) or not all(y_mask)):
+            return super().known(unknown, y_mask)
+        mask = [not u for u in unknown]
+        part = self.below.known(unknown, y_mask)
         return part.batched(pick(mask, self.mask), pick(y_mask, self.y_mask), self.axis, True)
 
     def dual(self, mask: Mask, y_mask: Mask) -> Body:

@@ -125,7 +125,7 @@ def step_cost(g: Body, lin: Sequence[bool], y_lin: Sequence[bool]) -> StepCost:
     nc, nx, ns = g.sizes
     invariant = [True] * (lead + nc) + [False] * nx + [False] * ns
     residuals = api.residual_avals(g.jaxpr, [*[False] * lead, *lin], invariant)
-    primal = g.only([not m for m in lin], [False] * g.num_ys)
+    primal = g.known(lin, [False] * g.num_ys)
     whole = seconds(g.jaxpr)
     linear = {id(v) for v in pick(g.carry(lin), g.carry(g.jaxpr.invars[lead:]))}
     copied = sum(nbytes(v.aval) for v in overwritten(g.jaxpr) if id(v) in linear)

@@ -65,7 +65,7 @@ def keep_for(g: Body, lin: Sequence[bool]) -> tuple[bool, ...]:
 
 def primal_part(g: Body, lin: Sequence[bool], y_mask: Sequence[bool] | None = None) -> Body:
     """The body of the inputs that `lin` leaves out, with the y in `y_mask` (none by default)."""
-    return g.only([not m for m in lin], [False] * g.num_ys if y_mask is None else y_mask)
+    return g.known(lin, [False] * g.num_ys if y_mask is None else y_mask)
 
 
 # ---- Loop

@@ -104,7 +104,7 @@ def fori_loop(
     if request == "full" or api.jit_disabled():
         return plain()
     if not (api.is_concrete(lower) and api.is_concrete(upper)):
-        if request == "auto":
+        if request == "auto" or unroll not in (None, False, 1):  # jax.lax refuses to unroll these
             return plain()
         # "sqrt" of an unknown number of steps: the pool that "auto" takes for a while loop
         return dynamic_fori(lower, upper, body_fun, init_val, checkpoint="auto" if request == "sqrt" else request)
@@ -125,7 +125,15 @@ def _through_lax(plain: Callable[[], Any], request: Any) -> Any:
     def handle(eqn: Any, inputs: list[Any]) -> list[Any] | None:
         return _bind(eqn, inputs, request) if eqn.primitive is api.scan_p else None
 
-    return trees[0].unflatten(api.eval_with(jaxpr, consts, handle))
+    return trees[0].unflatten(map(_plain, api.eval_with(jaxpr, consts, handle)))
+
+
+def _plain(value: Any) -> Any:
+    """A literal that a jaxpr hands through, as the Python number that it was."""
+    for kind in (bool, int, float, complex):
+        if isinstance(value, kind) and not hasattr(value, "shape"):
+            return value if type(value) is kind else kind(value)
+    return value
 
 
 def _bind(eqn: Any, inputs: list[Any], request: Any) -> list[Any] | None:
@@ -139,7 +147,7 @@ def _bind(eqn: Any, inputs: list[Any], request: Any) -> list[Any] | None:
         return None
     g = body_of(loop["jaxpr"], loop["sizes"])
     trips = Trips(length, loop["reverse"], loop["unroll"], request)
-    args = [api.settle(a, t) for a, t in zip(inputs, g.avals, strict=True)]
+    args = [a if isinstance(a, (jax.Array, jax.core.Tracer)) else api.settle(a, t) for a, t in zip(inputs, g.avals, strict=True)]
     out = loop_p.bind(*args, g=g, plan=trips, keep=None)
     return [api.with_weak_type(v, getattr(w.aval, "weak_type", False)) for v, w in zip(out, eqn.outvars, strict=True)]
 

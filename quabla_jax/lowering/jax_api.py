@@ -208,6 +208,16 @@ def unknown_outputs(jaxpr: Any, unknown: Sequence[bool]) -> list[bool]:
     return list(_pe.partial_eval_jaxpr_nounits(as_closed(jaxpr), list(unknown), instantiate=False)[2])
 
 
+def known_jaxpr(jaxpr: Any, unknown: Sequence[bool]) -> tuple[Any, list[Any], list[bool]]:
+    """The part of a constant-free jaxpr that does not depend on `unknown`: (jaxpr, constants, which outputs are known).
+
+    Its outputs are the known ones, then whatever the unknown part would need.
+    """
+    known, _, out_unknown, _ = _pe.partial_eval_jaxpr_nounits(as_closed(jaxpr), list(unknown), instantiate=False)
+    flat, consts = detach_consts(known)
+    return flat, consts, [not u for u in out_unknown]
+
+
 def jvp_jaxpr(jaxpr: Any, nonzero: Sequence[bool], instantiate: Sequence[bool]) -> tuple[Any, list[Any], list[bool]]:
     """The jvp of a constant-free jaxpr in the inputs `nonzero`: (jaxpr, constants, which outputs have a tangent).
 

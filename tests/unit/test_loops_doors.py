@@ -190,3 +190,35 @@ def test_sharded_carries_stay_sharded():
         got, want = (jax.jit(jax.grad(f(s)))(x) for s in (ours, lax.scan))
     np.testing.assert_allclose(got, want, rtol=1e-12)
     assert jax.typeof(got) == jax.typeof(want)
+
+
+def test_a_while_loop_in_the_body_keeps_forward_mode():
+    def f(scan):
+        def body(c, x):
+            c = lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, jnp.sin(s[1]) + x), (0, c))[1]
+            return c, c * 2
+
+        return lambda p: jnp.sum(scan(body, p, xs40 / 40)[1])
+
+    for mode in (lambda f: jax.linearize(f, 0.7)[1](1.0), lambda f: jax.jvp(f, (0.7,), (1.0,))[1]):
+        np.testing.assert_allclose(mode(f(ours)), mode(f(lax.scan)), rtol=1e-12)
+    with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
+        jax.grad(f(ours))(0.7)
+
+
+def test_a_carry_handed_through_is_what_it_was():
+    got, want = ours(lambda c, x: (c, x * 2), 1.5, xs40)[0], lax.scan(lambda c, x: (c, x * 2), 1.5, xs40)[0]
+    assert type(got) is type(want) and got == want
+
+
+def test_cotangents_of_weak_carries_are_strong():
+    def f(scan):
+        return lambda a: scan(lambda c, x: ((c[0], jnp.sin(c[1])), c[1]), (jax.random.key(1), a), xs40)[0][1]
+
+    got, want = jax.grad(f(ours))(0.7), jax.grad(f(lax.scan))(0.7)
+    assert jax.typeof(got) == jax.typeof(want)
+
+
+def test_dynamic_bounds_cannot_be_unrolled():
+    with pytest.raises(ValueError, match="Can only use `unroll`"):
+        jax.jit(lambda n: loops.fori_loop(0, n, lambda i, x: x * 2, 1.0, unroll=3, checkpoint="sqrt"))(20)
