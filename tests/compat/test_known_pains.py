@@ -235,5 +235,7 @@ def test_gradient_of_a_batched_gated_cell_is_right_where_jax_itself_errs():
         return c, None
 
     engine = functools.partial(lax.scan, checkpoint="sqrt")
-    got, want = (jax.jit(jax.grad(functools.partial(loss, loop=loop)))(bias) for loop in (engine, python_loop))
+    got, want = (
+        jax.jit(jax.grad(functools.partial(loss, loop=loop)))(bias) for loop in (engine, python_loop)
+    )
     np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-13)

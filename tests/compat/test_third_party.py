@@ -28,9 +28,18 @@ def assert_close(plain, engine, rtol=1e-11, atol=1e-12):
         np.testing.assert_allclose(y, x, rtol=rtol, atol=atol)
 
 
+def python_loop(f, carry, xs):
+    for x in xs:
+        carry, _ = f(carry, x)
+    return carry, None
+
+
 def test_equinox_rnn_training(engine_calls):
+    """Judged by a Python loop: jax 0.10.2's own gradient of vmap(scan) over a GRU cell is wrong (test_known_pains.py)."""
     eqx = pytest.importorskip("equinox", reason="trains an equinox model")
     optax = pytest.importorskip("optax", reason="trains with optax")
+
+    loop = python_loop
 
     class RNN(eqx.Module):
         cell: eqx.nn.GRUCell
@@ -41,22 +50,19 @@ def test_equinox_rnn_training(engine_calls):
             self.cell, self.head = eqx.nn.GRUCell(2, 5, key=first), eqx.nn.Linear(5, 1, key=second)
 
         def __call__(self, xs):
-            # Batched inside the loop: jax 0.10.2's own gradient of vmap(scan) over a GRU cell is wrong
-            # (test_known_pains.py has the case).
-            cells = jax.vmap(self.cell)
-            last, _ = jax.lax.scan(lambda h, x: (cells(x, h), None), jnp.zeros((4, 5)), xs)
-            return jax.vmap(self.head)(last)[:, 0]
+            last, _ = loop(lambda h, x: (self.cell(x, h), None), jnp.zeros(5), xs)
+            return self.head(last)[0]
 
     def train():
         model = RNN(jax.random.key(0))
-        xs = jax.random.normal(jax.random.key(1), (17, 4, 2))
-        ys = xs[..., 0].sum(0)
+        xs = jax.random.normal(jax.random.key(1), (4, 17, 2))
+        ys = xs[..., 0].sum(-1)
         optimiser = optax.adam(1e-2)
         state = optimiser.init(eqx.filter(model, eqx.is_array))
 
         @eqx.filter_jit
         def step(model, state):
-            loss, grads = eqx.filter_value_and_grad(lambda m: jnp.mean((m(xs) - ys) ** 2))(model)
+            loss, grads = eqx.filter_value_and_grad(lambda m: jnp.mean((jax.vmap(m)(xs) - ys) ** 2))(model)
             updates, state = optimiser.update(grads, state)
             return eqx.apply_updates(model, updates), state, loss
 
@@ -66,7 +72,10 @@ def test_equinox_rnn_training(engine_calls):
             losses.append(loss)
         return losses, eqx.filter(model, eqx.is_array)
 
-    assert_close(*both(train))
+    judge = train()
+    loop = jax.lax.scan
+    with patched("sqrt"):
+        assert_close(judge, train(), rtol=1e-9)
     assert engine_calls["scan"] >= 1
 
 
