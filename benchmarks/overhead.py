@@ -1,8 +1,8 @@
 """What a program pays for going through quabla_jax.compat.lax: tracing and compiling, and the compiled forward pass.
 
-For cond, fori_loop, scan and while_loop, each with a tiny and a large body, eight rounds of both namespaces in turn
-(the compiled programs call by call); medians, and their ratio to jax.lax. `trace+compile` is jax.jit(f).lower(x).compile() of a fresh function, of the
-forward pass and of its gradient (while_loop: of its jvp); `run` the compiled forward pass.
+For cond, fori_loop, scan and while_loop, each with a tiny and a large body, both namespaces take turns (the compiled
+programs call by call); medians, and their ratio to jax.lax. `trace+compile` is jax.jit(f).lower(x).compile() of a
+fresh function, `gradient` the same of its gradient (while_loop: of its jvp), `run` the compiled forward pass.
 
     python benchmarks/overhead.py [--rounds N] [--json FILE]
 
@@ -78,46 +78,6 @@ def measure(name, make, rounds):
         for _ in range(20):
             for side, program in compiled.items():
                 times["run", side].append(run_once(program, x))
-    return {
-        "cond": lambda L: lambda x: L.cond(x[0] > 0, lambda x: g(x, 0.5), lambda x: g(x, 0.25), x),
-        "fori_loop": lambda L: lambda x: L.fori_loop(0, LENGTH, lambda i, c: g(c, x), x),
-        "scan": lambda L: lambda x: L.scan(lambda c, t: (g(c, t), c[0]), x, jnp.linspace(0.0, 1.0, LENGTH))[0],
-        "while_loop": lambda L: lambda x: L.while_loop(lambda s: s[0] < LENGTH, lambda s: (s[0] + 1, g(s[1], x)), (0, x))[1],
-    }  # fmt: skip
-
-
-def compile_once(f, x):
-    jax.clear_caches()
-    start = time.perf_counter()
-    compiled = jax.jit(f).lower(x).compile()
-    return time.perf_counter() - start, compiled
-
-
-def run_once(compiled, x):
-    start = time.perf_counter()
-    jax.block_until_ready(compiled(x))
-    return time.perf_counter() - start
-
-
-def derivative(name, f):
-    if name == "while_loop":
-        return lambda x: jax.jvp(f, (x,), (x,))
-    return jax.grad(lambda x: jnp.sum(f(x)))
-
-
-def measure(name, make, rounds):
-    x = jnp.linspace(0.1, 0.9, 64)
-    sides = {"jax.lax": jax.lax, "engine": lax}
-    times = {(kind, side): [] for kind in ("trace+compile", "gradient", "run") for side in sides}
-    for round_ in range(rounds + 1):
-        for side, namespace in sides.items():
-            seconds, compiled = compile_once(make(namespace), x)
-            run_many(compiled, x)
-            row = {"trace+compile": seconds, "run": run_many(compiled, x)}
-            row["gradient"], _ = compile_once(derivative(name, make(namespace)), x)
-            if round_:  # the first round warms up the process
-                for kind, value in row.items():
-                    times[kind, side].append(value)
     return {
         kind: {side: statistics.median(times[kind, side]) for side in sides}
         for kind in ("trace+compile", "gradient", "run")

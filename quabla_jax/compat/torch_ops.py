@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ __all__ = ["cond", "scan", "switch", "while_loop"]
 _jax_api.hide_frames(__file__)
 
 
-def _is_tensor(x) -> bool:
+def _is_tensor(x: Any) -> TypeGuard[Any]:
     return isinstance(x, (jax.Array, np.ndarray, np.generic))
 
 
@@ -153,7 +153,7 @@ class _Branches:
         return tree.unflatten(leaves)
 
 
-def cond(pred, true_fn: Callable, false_fn: Callable, operands: Sequence[Any] = ()):
+def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: Sequence[Any] = ()):
     """torch.cond: true_fn(*operands) where pred holds, false_fn(*operands) where not.
 
     Arguments:
@@ -192,7 +192,7 @@ def cond(pred, true_fn: Callable, false_fn: Callable, operands: Sequence[Any] = 
     return branches.merge(_loops.cond(jnp.reshape(pred, ()), *branches.functions, *operands))
 
 
-def switch(index, branches: Sequence[Callable], operands: Sequence[Any] = ()):
+def switch(index: Any, branches: Sequence[Callable], operands: Sequence[Any] = ()):
     """torch.switch: branches[index](*operands), the index clamped into [0, len(branches)).
 
     Arguments:
