@@ -33,6 +33,7 @@ from ..lowering import jax_api as api
 from . import inplace
 from ._lists import fill, merge, omit, pick, split
 from .body import Batched, Body
+from .custom_rules import refuse_forward_mode
 from .schedule import Schedule, Trips
 
 # ---- types and argument lists
@@ -87,6 +88,7 @@ def scan_params(g: Body, trips: Trips) -> dict[str, Any]:
 
 def loop_impl(*args, g: Body, plan: Any, keep: Sequence[bool] | None) -> list[Any]:
     if keep is None:
+        refuse_forward_mode(g.jaxpr)
         return run(g, args, plan if isinstance(plan, Trips) else plan.trips)
     c, x, s = g.groups(args)
     blocks, tail = plan.cut(s)

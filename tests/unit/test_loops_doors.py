@@ -114,8 +114,11 @@ def test_rules_of_custom_functions_are_used():
         return jnp.cos(x)
 
     five.defjvp(lambda p, t: (five(*p), t[0] * 0.5))
-    f = lambda scan: jax.grad(lambda p: scan(lambda c, x: (five(seven(c) * 0.1) * p, None), p, xs40)[0])(1.2)
-    np.testing.assert_allclose(f(ours), f(lax.scan), rtol=1e-12)
+    f = lambda scan: lambda p: scan(lambda c, x: (five(seven(c) * 0.1) * p, None), p, xs40)[0]
+    np.testing.assert_allclose(jax.grad(f(ours))(1.2), jax.grad(f(lax.scan))(1.2), rtol=1e-12)
+    for scan in (ours, lax.scan):
+        with pytest.raises(TypeError, match="can't apply forward-mode autodiff"):
+            jax.jvp(f(scan), (1.2,), (1.0,))
 
 
 def test_dynamic_bounds():
