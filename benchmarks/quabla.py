@@ -34,7 +34,6 @@ import quabla_programs  # noqa: E402
 SCALES = {
     "barrier": 400,
     "convection": 8,
-    "cosine_rule": 1000,
     "equilibrium": 8,
     "gaussian_process": 16,
     "heat_pinn": 6,
@@ -43,7 +42,8 @@ SCALES = {
     "lotka_volterra": 10,
     "poisson_pinn": 8,
     "recurrent": 20,
-    "rosenbrock_lbfgs": 16,
+    "rosenbrock_lbfgs": 100,
+    "smooth_rule": 1000,
     "softplus_rule": 1000,
 }
 KINDS = ("forward", "gradient", "hessian")
