@@ -14,9 +14,19 @@ from collections.abc import Iterator
 
 import torch
 
-__all__ = ["TORCH_VERSION", "create_function", "inline", "named_tuple_type", "operator_schemas", "quiet", "script_module"]
+__all__ = [
+    "TORCH_VERSION",
+    "create_function",
+    "inline",
+    "named_tuple_type",
+    "operator_schemas",
+    "quiet",
+    "script_module",
+]
 
-TORCH_VERSION: tuple[int, ...] = tuple(int(p) for p in torch.__version__.split("+")[0].split(".")[:3] if p.isdigit())
+TORCH_VERSION: tuple[int, ...] = tuple(
+    int(p) for p in torch.__version__.split("+")[0].split(".")[:3] if p.isdigit()
+)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ shared. Three requirements hold everywhere:
 from __future__ import annotations
 
 import abc
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -28,19 +29,31 @@ TORCH: dict[str, torch.dtype] = {
 CARRIER: dict[str, np.dtype] = {f"uint{n}": np.dtype(f"int{n}") for n in (16, 32, 64)}
 
 
+@functools.cache  # a NumPy dtype takes longer to say its name than torch to add two numbers
 def torch_dtype(dtype: np.dtype) -> torch.dtype | None:
     """The torch dtype of the same name, None where torch has none."""
     return TORCH.get(dtype.name)
 
 
+@functools.cache
 def signed_view(dtype: np.dtype) -> np.dtype:
     """The NumPy dtype that carries `dtype`'s bits on torch."""
     return CARRIER.get(dtype.name, dtype)
 
 
+@functools.cache
 def carrier(dtype: np.dtype) -> torch.dtype:
     """The torch dtype that carries `dtype`."""
     return TORCH[signed_view(dtype).name]
+
+
+def joined(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape that the shapes broadcast to."""
+    out = shapes[0]
+    for shape in shapes[1:]:
+        if shape != out and shape:
+            out = np.broadcast_shapes(out, shape) if out else shape
+    return out
 
 
 class Array:
@@ -54,7 +67,9 @@ class Array:
 
     __slots__ = ("dtype", "make", "ref", "scalar", "shape", "span", "stored", "truth", "whole")
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, ref: Any = None, stored: Any = None, scalar: Any = None):
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype, ref: Any = None, stored: Any = None, scalar: Any = None
+    ):
         self.shape, self.dtype, self.ref, self.scalar = shape, dtype, ref, scalar
         self.stored: tuple[int, ...] = stored if stored is not None else () if scalar is not None else shape
         self.whole: Any = None  # the expanded ref, once made
@@ -138,7 +153,9 @@ class Aten(abc.ABC):
 
     def wrap(self, like: Array, ref: Any, shape: Any = None, dtype: Any = None) -> Array:
         """An Array around a target value that is held whole."""
-        return Array(like.shape if shape is None else tuple(shape), like.dtype if dtype is None else dtype, ref)
+        return Array(
+            like.shape if shape is None else tuple(shape), like.dtype if dtype is None else dtype, ref
+        )
 
     def number(self, x: Array, value: Any) -> Array:
         """An Array of x's shape and dtype whose every element is `value`, given in the carrier's range."""
@@ -151,7 +168,9 @@ class Aten(abc.ABC):
 
     # elementwise operators
 
-    def pointwise(self, op: str, *xs: Array | int | float | bool | str | None, dtype: Any = None, numbers: int = 0) -> Array:
+    def pointwise(
+        self, op: str, *xs: Array | int | float | bool | str | None, dtype: Any = None, numbers: int = 0
+    ) -> Array:
         """An elementwise operator. `numbers`: how many of the last Arrays may be passed as numbers (Scalar overloads)."""
         arrays = [x for x in xs if isinstance(x, Array)]
         shape = max((a.shape for a in arrays), key=len)
@@ -163,8 +182,10 @@ class Aten(abc.ABC):
                 args.append(x.scalar)
             else:
                 args.append(self.loose(x))
-        stored = np.broadcast_shapes(*(a.stored for a in arrays))
-        return Array(shape, arrays[0].dtype if dtype is None else np.dtype(dtype), self.call(op, *args), stored)
+        stored = joined([a.stored for a in arrays])
+        return Array(
+            shape, arrays[0].dtype if dtype is None else np.dtype(dtype), self.call(op, *args), stored
+        )
 
     def commuting(self, op: str, x: Array, y: Array, dtype: Any = None) -> Array:
         """A commutative operator with a Scalar overload for its second operand."""
@@ -182,7 +203,7 @@ class Aten(abc.ABC):
         for x in (on_true, on_false):
             args.append(x.scalar if x.ref is None and self.as_number(x) else self.loose(x))
             stored.append(x.stored)
-        return Array(shape, on_true.dtype, self.call("aten::where", *args), np.broadcast_shapes(*stored))
+        return Array(shape, on_true.dtype, self.call("aten::where", *args), joined(stored))
 
     def is_number(self, x: Array, value: float) -> Array:
         return self.pointwise("aten::eq", x, self.number(x, value), dtype=bool, numbers=1)
@@ -221,7 +242,6 @@ class Aten(abc.ABC):
 
     def axis_slice(self, ref: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
         return self.call("aten::slice", ref, axis, start, stop, step)
-
 
     def wrap_bits(self, x: Array, dtype: np.dtype) -> Array:
         """The same bits as another dtype of the same width."""

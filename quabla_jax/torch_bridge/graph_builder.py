@@ -14,7 +14,7 @@ that a value is visible where it is used. to_torchscript builds through this cla
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -49,8 +49,12 @@ class GraphBuilder:
         self.name = name
         self.graph = _C.Graph()
         self.inputs: list[Value] = []
-        self.signature: list[tuple[str, bool]] = []  # the graph's inputs in order: name or path, is an attribute
-        self.attributes: dict[str, tuple[Value, torch.Tensor, bool]] = {}  # path -> (value, tensor, is a parameter)
+        self.signature: list[
+            tuple[str, bool]
+        ] = []  # the graph's inputs in order: name or path, is an attribute
+        self.attributes: dict[
+            str, tuple[Value, torch.Tensor, bool]
+        ] = {}  # path -> (value, tensor, is a parameter)
         self._output: Value | None = None
         self._region = self._top = Region(self.graph.block(), None, "the graph", self.graph)
         self._constants = ConstantPool(self.graph, self._top)
@@ -145,9 +149,11 @@ class GraphBuilder:
         jit_type = _C.TupleType([v.type for v in elements]) if type is None else as_type(type)
         if jit_type.kind() != "TupleType":
             raise GraphError(f"prim::TupleConstruct: expected a tuple type, got {text(jit_type)}")
-        wanted = jit_type.elements()
+        wanted: Sequence[Any] = cast(Any, jit_type).elements()
         if len(wanted) != len(elements):
-            raise GraphError(f"prim::TupleConstruct: {text(jit_type)} has {len(wanted)} fields, got {len(elements)}")
+            raise GraphError(
+                f"prim::TupleConstruct: {text(jit_type)} has {len(wanted)} fields, got {len(elements)}"
+            )
         for position, (value, want) in enumerate(zip(elements, wanted)):
             if not match(want, value.type, {}):
                 raise GraphError(
@@ -170,7 +176,9 @@ class GraphBuilder:
         want = elements[0].type if element is None else as_type(element)
         for position, value in enumerate(elements):
             if not match(want, value.type, {}):
-                raise GraphError(f"prim::ListConstruct, element {position}: expected {text(want)}, got {describe(value)}")
+                raise GraphError(
+                    f"prim::ListConstruct, element {position}: expected {text(want)}, got {describe(value)}"
+                )
         return self._insert("prim::ListConstruct", elements, (_C.ListType(want),))[0]
 
     def cast(self, value: Any, type: Any) -> Value:
@@ -207,7 +215,9 @@ class GraphBuilder:
         checked (the index is the first block input; index and condition are no outputs).
         """
         values = self._as_values((max_trip_count, condition, *init))
-        for position, (value, want, role) in enumerate(zip(values, (INT, BOOL), ("max trip count", "initial condition"))):
+        for position, (value, want, role) in enumerate(
+            zip(values, (INT, BOOL), ("max trip count", "initial condition"))
+        ):
             if value.type != want:
                 raise GraphError(
                     f"prim::Loop, input {position} ({role}): expected {text(want)}, got {describe(value)}; the trip count "
@@ -238,7 +248,9 @@ class GraphBuilder:
         self._region = region.parent
         self.graph.setInsertPoint(self._region.block)
         if check and region.pending:
-            raise GraphError(f"prim::If inside {region.label}: branch never built: {region.pending[0].missing}")
+            raise GraphError(
+                f"prim::If inside {region.label}: branch never built: {region.pending[0].missing}"
+            )
 
     def _register(self, values: Sequence[Any], before: tuple[Value, ...] | None) -> tuple[Value, ...]:
         if before is not None:
@@ -249,12 +261,16 @@ class GraphBuilder:
         return outputs
 
     def _as_values(self, values: Sequence[Any]) -> tuple[Value, ...]:
-        return tuple(self._visible(v, self._region.label) if isinstance(v, Value) else self.const(v) for v in values)
+        return tuple(
+            self._visible(v, self._region.label) if isinstance(v, Value) else self.const(v) for v in values
+        )
 
     def _visible(self, value: Value, where: str) -> Value:
         region: Region | None = value.region
         if not region.open:
-            raise GraphError(f"{where}: %{value.name} was made in {value.region.label}, which is closed; end() hands it out")
+            raise GraphError(
+                f"{where}: %{value.name} was made in {value.region.label}, which is closed; end() hands it out"
+            )
         while region.parent is not None:
             region = region.parent
         if region is not self._top:

@@ -10,11 +10,29 @@ import torch
 
 from ._torch_api import named_tuple_type
 
-__all__ = ["BOOL", "COMPLEX", "FLOAT", "INT", "NONE", "STR", "TENSOR", "as_type", "literal_type", "match", "substitute", "text"]
+__all__ = [
+    "BOOL",
+    "COMPLEX",
+    "FLOAT",
+    "INT",
+    "NONE",
+    "STR",
+    "TENSOR",
+    "as_type",
+    "literal_type",
+    "match",
+    "substitute",
+    "text",
+]
 
 _C = torch._C
 BOOL, INT, FLOAT, COMPLEX = _C.BoolType.get(), _C.IntType.get(), _C.FloatType.get(), _C.ComplexType.get()
-STR, NONE, TENSOR, DEVICE = _C.StringType.get(), _C.NoneType.get(), _C.TensorType.get(), _C.DeviceObjType.get()
+STR, NONE, TENSOR, DEVICE = (
+    _C.StringType.get(),
+    _C.NoneType.get(),
+    _C.TensorType.get(),
+    _C.DeviceObjType.get(),
+)
 
 PYTHON_TYPES: dict[Any, Any] = {
     bool: BOOL,

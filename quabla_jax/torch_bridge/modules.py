@@ -26,7 +26,9 @@ def _place(root: torch.nn.Module, path: str, tensor: torch.Tensor, trainable: bo
             root.add_module(name, _Part())
         root = root.get_submodule(name)
     if trainable:
-        root.register_parameter(leaf, torch.nn.Parameter(tensor, requires_grad=tensor.is_floating_point() or tensor.is_complex()))
+        root.register_parameter(
+            leaf, torch.nn.Parameter(tensor, requires_grad=tensor.is_floating_point() or tensor.is_complex())
+        )
     else:
         root.register_buffer(leaf, tensor)
 
@@ -75,7 +77,9 @@ def parameter_paths(params: Any) -> list[str]:
         names = [jax.tree_util.keystr((key,), simple=True).replace(".", "_") or "_" for key in keys]
         names = [name + "_" if hasattr(torch.nn.Module(), name) else name for name in names or ["params"]]
         path = ".".join(names)
-        while any(path == other or path.startswith(other + ".") or other.startswith(path + ".") for other in paths):
+        while any(
+            path == other or path.startswith(other + ".") or other.startswith(path + ".") for other in paths
+        ):
             path += "_"
         paths.append(path)
     return paths

@@ -35,7 +35,9 @@ def supports(node: Op) -> str | None:
         return f"PyTorch has no operator for {node.name}"
     if node.name == "conv":
         return _supports_conv(node)
-    first = node.inputs[0].dtype if node.inputs else node.outputs[0].dtype
+    if node.name not in SELECTIVE:
+        return None
+    first = node.inputs[0].dtype
     if (node.name in FACTORISATIONS or node.name == "fft") and first.name in ("float16", "bfloat16"):
         return f"PyTorch has no {node.name} in {first.name} on the CPU"
     if node.name in COMPLEX_GAPS and first.kind == "c":
@@ -46,6 +48,7 @@ def supports(node: Op) -> str | None:
 
 
 COMPLEX_GAPS = frozenset({"erf", "erfc", "lgamma", "digamma"})
+SELECTIVE = FACTORISATIONS | COMPLEX_GAPS | {"fft", "nextafter"}
 
 
 def _supports_conv(node: Op) -> str | None:

@@ -105,15 +105,15 @@ def _finite(t: Aten, x: Array) -> tuple[Array, Array]:
     finite = t.call("aten::isfinite", t.full(x))
     every = t.call("aten::all", t.call("aten::all", finite, -1, True), -2, True)
     mask = Array((*x.shape[:-2], 1, 1), np.dtype(bool), every)
-    return mask, t.wrap(x, t.full(t.where(_spread(mask, x), x, _zero(t, x))))
+    return mask, t.wrap(x, t.full(t.where(_spread(t, mask, x), x, _zero(t, x))))
 
 
 def _zero(t: Aten, x: Array) -> Array:
     return t.number(x, 0j if x.kind == "c" else 0.0)
 
 
-def _spread(mask: Array, like: Array) -> Array:
-    return Array(like.shape, mask.dtype, mask.ref, mask.stored)
+def _spread(t: Aten, mask: Array, like: Array) -> Array:
+    return Array(like.shape, mask.dtype, t.loose(mask), mask.stored)
 
 
 def _nan_outside(t: Aten, mask: Array, out: Array, vector: bool) -> Array:
@@ -121,7 +121,7 @@ def _nan_outside(t: Aten, mask: Array, out: Array, vector: bool) -> Array:
     if vector:
         mask = t.reshape(mask, (*mask.shape[:-2], 1))
     nan = complex(np.nan, 0) if out.kind == "c" else np.nan
-    return t.where(_spread(mask, out), out, t.number(out, nan))
+    return t.where(_spread(t, mask, out), out, t.number(out, nan))
 
 
 @row("cholesky")
@@ -210,7 +210,9 @@ def _eig(t: Aten, node: Op, x: Array) -> list[Array]:
     values, vectors = t.call("aten::linalg_eig", t.full(safe))
     refs = [values]
     if node.params["left"]:  # rows of the inverse, to length one
-        inverse = t.call("aten::conj_physical", t.call("aten::transpose", t.call("aten::linalg_inv", vectors), -2, -1))
+        inverse = t.call(
+            "aten::conj_physical", t.call("aten::transpose", t.call("aten::linalg_inv", vectors), -2, -1)
+        )
         norm = t.call("aten::linalg_vector_norm", inverse, 2, [-2], True)
         refs.append(t.call("aten::div", inverse, norm))
     if node.params["right"]:

@@ -41,7 +41,7 @@ _direct("conj", "aten::conj_physical")
 
 
 def _real_of(x: Array) -> np.dtype:
-    return np.empty(0, x.dtype).real.dtype
+    return np.dtype(f"float{4 * x.dtype.itemsize}") if x.kind == "c" else x.dtype
 
 
 @row("abs")
@@ -163,7 +163,9 @@ def _unsigned_divide(t: Aten, x: Array, y: Array) -> Array:
     large = t.pointwise("aten::lt", y, zero, dtype=bool, numbers=1)
     divisor = t.where(large, one, y)
     half = shift_right_logical(t, x, one)
-    twice = t.pointwise("aten::mul", t.pointwise("aten::div", half, divisor, "trunc"), t.number(x, 2), numbers=1)
+    twice = t.pointwise(
+        "aten::mul", t.pointwise("aten::div", half, divisor, "trunc"), t.number(x, 2), numbers=1
+    )
     left = t.pointwise("aten::sub", x, t.pointwise("aten::mul", twice, divisor))
     more = t.to(_compare(t, "aten::ge", left, divisor), x.dtype)
     once = t.to(_compare(t, "aten::ge", x, y), x.dtype)
@@ -271,7 +273,9 @@ def extreme(t: Aten, x: Array, y: Array, greatest: bool) -> Array:
     if greatest:  # half the sum of two zeros is the greater of them, with the derivative that a tie has
         tie = t.pointwise("aten::add", x, y)
     else:
-        tie = t.pointwise("aten::neg", t.pointwise("aten::add", t.pointwise("aten::neg", x), t.pointwise("aten::neg", y)))
+        tie = t.pointwise(
+            "aten::neg", t.pointwise("aten::add", t.pointwise("aten::neg", x), t.pointwise("aten::neg", y))
+        )
     return t.where(zeros, t.pointwise("aten::mul", tie, t.number(tie, 0.5), numbers=1), out)
 
 
@@ -311,7 +315,11 @@ def _amount(t: Aten, x: Array, y: Array) -> tuple[Array, Array]:
 def _shift_left(t: Aten, node: Op, x: Array, y: Array) -> Array:
     known = _known_amount(x, y)
     if known is not None:
-        return t.number(x, 0) if known == _width(x) else t.pointwise("aten::bitwise_left_shift", x, t.number(y, known), numbers=1)
+        return (
+            t.number(x, 0)
+            if known == _width(x)
+            else t.pointwise("aten::bitwise_left_shift", x, t.number(y, known), numbers=1)
+        )
     far, amount = _amount(t, x, y)
     return t.where(far, t.number(x, 0), t.pointwise("aten::bitwise_left_shift", x, amount))
 
@@ -320,7 +328,9 @@ def _shift_left(t: Aten, node: Op, x: Array, y: Array) -> Array:
 def _shift_right_arithmetic(t: Aten, node: Op, x: Array, y: Array) -> Array:
     if x.dtype == np.uint8:  # the one unsigned type that torch computes in itself
         signed = t.wrap_bits(x, np.dtype(np.int8))
-        return t.wrap_bits(_shift_right_arithmetic(t, node, signed, t.wrap_bits(y, np.dtype(np.int8))), x.dtype)
+        return t.wrap_bits(
+            _shift_right_arithmetic(t, node, signed, t.wrap_bits(y, np.dtype(np.int8))), x.dtype
+        )
     known = _known_amount(x, y)
     if known is not None:
         amount = t.number(y, min(known, _width(x) - 1))
@@ -404,7 +414,10 @@ def _zero_extended(t: Aten, x: Array) -> Array:
 def _float_to_int(t: Aten, x: Array, dtype: np.dtype) -> Array:
     """Truncated, saturated, NaN as 0. Torch's own conversion is undefined outside the range."""
     info = np.iinfo(dtype)
-    low, beyond = float(info.min), float(int(info.max) + 1)  # both are exact in every float type that reaches them
+    low, beyond = (
+        float(info.min),
+        float(int(info.max) + 1),
+    )  # both are exact in every float type that reaches them
     if x.dtype.itemsize == 2:
         x = t.to(x, np.float32)
     inside = t.pointwise("aten::lt", x, t.number(x, beyond), dtype=bool, numbers=1)  # false for NaN
@@ -414,7 +427,9 @@ def _float_to_int(t: Aten, x: Array, dtype: np.dtype) -> Array:
         small = t.pointwise("aten::lt", safe, t.number(x, 2.0**63), dtype=bool, numbers=1)
         shifted = t.where(small, safe, t.pointwise("aten::sub", safe, t.number(x, 2.0**63), numbers=1))
         bits = t.to(shifted, np.int64)
-        bits = t.where(small, bits, t.pointwise("aten::bitwise_xor", bits, t.number(bits, -(2**63)), numbers=1))
+        bits = t.where(
+            small, bits, t.pointwise("aten::bitwise_xor", bits, t.number(bits, -(2**63)), numbers=1)
+        )
         out = Array(bits.shape, dtype, bits.ref, bits.stored)
     else:
         out = t.to(t.to(safe, np.int64) if dtype.name in CARRIER else safe, dtype)

@@ -126,7 +126,9 @@ class Branch:
         builder._leave(kind is None)
         if kind is None:
             if self._values is None:
-                raise GraphError(f"prim::If: the {self._label} branch has no end(...); call end() where it gives nothing")
+                raise GraphError(
+                    f"prim::If: the {self._label} branch has no end(...); call end() where it gives nothing"
+                )
             self._owner._finish(self._label, self._values)
 
 
@@ -143,8 +145,12 @@ class Loop:
     def __init__(self, builder: GraphBuilder, node, init: tuple[Value, ...], block_inputs, outputs):
         self._builder, self._node, self._init = builder, node, init
         self._types = tuple(v.type for v in init)
-        self._check_declared("block inputs", block_inputs, (INT, *self._types), "the index first, then the carried values")
-        self._check_declared("node outputs", outputs, self._types, "the carried values, without index and condition")
+        self._check_declared(
+            "block inputs", block_inputs, (INT, *self._types), "the index first, then the carried values"
+        )
+        self._check_declared(
+            "node outputs", outputs, self._types, "the carried values, without index and condition"
+        )
         self._values: tuple[Value, ...] | None = None
         self._outputs: tuple[Value, ...] | None = None
 
@@ -173,7 +179,9 @@ class Loop:
         """State the block's outputs: whether to go on (a bool, first), then the next carried values."""
         values = self._builder._as_values((condition, *carried))
         if values[0].type != BOOL:
-            raise GraphError(f"prim::Loop, block output 0 (condition): expected bool, got {describe(values[0])}")
+            raise GraphError(
+                f"prim::Loop, block output 0 (condition): expected bool, got {describe(values[0])}"
+            )
         if len(carried) != len(self._types):
             raise GraphError(
                 f"prim::Loop, block outputs: expected the condition and {len(self._types)} carried values, got the "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +18,7 @@ from . import ops
 from .aten import CARRIER, Array, Aten, carrier, signed_view
 from .counters import Counter, simplify, uses
 from .graph_builder import GraphBuilder
+from .modules import assemble, parameter_paths
 from .regions import Value as Ref
 
 __all__ = ["ScriptTarget", "tensor_of", "to_torchscript"]
@@ -37,7 +40,7 @@ class ScriptTarget(Aten):
 
     name = target = "torchscript"
 
-    def __init__(self, gb: GraphBuilder, constants: dict[Any, str] | None = None):
+    def __init__(self, gb: GraphBuilder, constants: dict[Any, tuple[str, torch.Tensor]] | None = None):
         self.gb = gb
         self._buffers = {} if constants is None else constants  # bytes of a large constant -> its attribute
         self._tensors: dict[Any, Ref] = {}
@@ -76,7 +79,9 @@ class ScriptTarget(Aten):
 
     def replace(self, x: Any, update: Any, axis: int, start: Array, size: int, extent: int) -> Any:
         begin = self._clamped(start, extent - size)
-        return self.call("aten::slice_scatter", x, update, axis, begin, self.call("aten::add", begin, size), 1)
+        return self.call(
+            "aten::slice_scatter", x, update, axis, begin, self.call("aten::add", begin, size), 1
+        )
 
     # Builder: what the driver calls
 
@@ -86,9 +91,11 @@ class ScriptTarget(Aten):
     def const(self, value: Const) -> Array:
         array = value.array
         if value.ndim == 0:
-            if array.dtype.name == "bfloat16":
+            if array.dtype.kind == "V":
                 return Array((), value.dtype, scalar=float(array))
-            return Array((), value.dtype, scalar=array.view(signed_view(array.dtype)).item())
+            if array.dtype.kind == "u":
+                array = array.view(signed_view(array.dtype))
+            return Array((), value.dtype, scalar=array.item())
         return Array(value.shape, value.dtype, self.constant(array))
 
     def op(self, node: Op, inputs: Sequence[Array]) -> Sequence[Array]:
@@ -112,7 +119,11 @@ class ScriptTarget(Aten):
             middle = (low + high) // 2
             if number is None:
                 number = self.call("aten::Int", self.full(index))
-            return two_way(self.call("aten::ge", number, middle), lambda: choose(middle, high), lambda: choose(low, middle))
+            return two_way(
+                self.call("aten::ge", number, middle),
+                lambda: choose(middle, high),
+                lambda: choose(low, middle),
+            )
 
         def two_way(condition: Ref, on_true: Callable, on_false: Callable) -> Sequence[Ref]:
             branch = self.gb.if_(condition)
@@ -162,7 +173,8 @@ class ScriptTarget(Aten):
             if node.reverse and (slices or lists):
                 position = self.call("aten::sub", (node.length or 0) - 1, loop.index)
             taken = [
-                Array(x.shape[1:], x.dtype, self.call("aten::__getitem__", part, position)) for x, part in zip(xs, slices)
+                Array(x.shape[1:], x.dtype, self.call("aten::__getitem__", part, position))
+                for x, part in zip(xs, slices)
             ]
             outs = emit(plan.body, self, [*consts, *carried, *taken])
             for values, out in zip(lists, outs[len(moving) :]):
@@ -202,7 +214,9 @@ class ScriptTarget(Aten):
     def _carried(refs: Sequence[Ref], like: Sequence[Array]) -> list[Array]:
         return [Array(x.shape, x.dtype, ref) for x, ref in zip(like, refs)]
 
-    def _while(self, node: Loop, consts: list[Array], init: list[Array], emit_body: Callable, emit_cond: Callable):
+    def _while(
+        self, node: Loop, consts: list[Array], init: list[Array], emit_body: Callable, emit_cond: Callable
+    ):
         holds = lambda state: self.call("aten::Bool", self.full(emit_cond([*consts, *state])))
         with self.gb.loop(FOREVER, holds(init), *(self.full(x) for x in init)) as loop:
             outs = emit_body([*consts, *self._carried(loop.carried, init)])
@@ -234,7 +248,9 @@ def zero_of(dtype: np.dtype) -> Any:
     return {"b": False, "c": 0j, "f": 0.0}.get(kind, 0)
 
 
-def build(program: Program, gb: GraphBuilder, inputs: Sequence[Ref], constants: dict[Any, str]) -> None:
+def build(
+    program: Program, gb: GraphBuilder, inputs: Sequence[Ref], constants: dict[Any, tuple[str, torch.Tensor]]
+) -> None:
     """Emit a program into a builder whose inputs are declared."""
     target = ScriptTarget(gb, constants)
     arrays = [target.received(ref, value) for ref, value in zip(inputs, program.inputs, strict=True)]
@@ -266,12 +282,30 @@ def to_torchscript(
     Differentiation: by JAX before translation (pass jax.grad(fun)), or by torch's autograd through the module.
     Cost: linear in the number of equations; the function is traced once for each method.
     """
-    from .modules import assemble, parameter_paths
+    with _no_collection():
+        return _translate(fun, args, params, methods or {})
 
-    given = methods or {}
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection for a while: a program is many small objects that all live, and scanning them is half the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _translate(
+    fun: Callable[..., Any], args: tuple, params: Any, given: dict[str, Callable[..., Any]]
+) -> torch.jit.ScriptModule:
     for method in given:
         if not method.isidentifier() or hasattr(torch.nn.Module, method):
-            raise ValueError(f"method name {method!r}: expected an identifier that torch.nn.Module does not use itself")
+            raise ValueError(
+                f"method name {method!r}: expected an identifier that torch.nn.Module does not use itself"
+            )
     called = args if params is None else (params, *args)
     paths = [] if params is None else parameter_paths(params)
     tensors = [tensor_of(np.asarray(leaf)) for leaf in jax.tree.leaves(params)]

@@ -85,7 +85,12 @@ def check(name, inputs, params=None, ulp=None, signs=True):
             bar = CORE_OPS[name].ulp if ulp is None else ulp
             assert ulps(g, w) <= bar, (name, w.dtype, ulps(g, w), inputs, g, w)
             if bar == 0 and signs and w.dtype.kind == "f":
-                assert np.array_equal(np.signbit(g[~np.isnan(g)]), np.signbit(w[~np.isnan(w)])), (name, inputs, g, w)
+                assert np.array_equal(np.signbit(g[~np.isnan(g)]), np.signbit(w[~np.isnan(w)])), (
+                    name,
+                    inputs,
+                    g,
+                    w,
+                )
     return True
 
 
@@ -104,7 +109,26 @@ def edges(dtype):
     tiny = float(ml_dtypes.finfo(dtype).tiny)
     greatest = float(ml_dtypes.finfo(dtype).max)
     return np.array(
-        [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, 3.5, 1.5, -0.3, 7.0, tiny, -tiny, greatest, -greatest, np.inf, -np.inf, np.nan],
+        [
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            0.5,
+            2.5,
+            -2.5,
+            3.5,
+            1.5,
+            -0.3,
+            7.0,
+            tiny,
+            -tiny,
+            greatest,
+            -greatest,
+            np.inf,
+            -np.inf,
+            np.nan,
+        ],
     ).astype(dtype)
 
 
@@ -128,8 +152,12 @@ def test_unary(name):
         x = edges(dtype)
         if name in ("erf_inv", "lgamma", "digamma", "erfc", "erf"):
             x = np.array([0.1, 0.5, -0.3, 0.9, 0.0]).astype(dtype)
-            x = np.abs(x[:-1]) + dtype.type(2.2) if name in ("lgamma", "digamma") else x  # away from their zeros
-        assert check(name, [x], ulp=8 if name in ("erf_inv", "digamma", "lgamma", "tan", "logistic") else None)
+            x = (
+                np.abs(x[:-1]) + dtype.type(2.2) if name in ("lgamma", "digamma") else x
+            )  # away from their zeros
+        assert check(
+            name, [x], ulp=8 if name in ("erf_inv", "digamma", "lgamma", "tan", "logistic") else None
+        )
 
 
 BINARY = {
@@ -149,7 +177,13 @@ def test_binary(name):
 
 
 def test_pow():
-    x, y = np.array([[a, b] for a in (0.0, 1.0, 2.0, 0.5, np.inf, -2.0, -0.0) for b in (0.0, 1.0, -1.0, 0.5, 2.0, 3.0, np.inf)]).T
+    x, y = np.array(
+        [
+            [a, b]
+            for a in (0.0, 1.0, 2.0, 0.5, np.inf, -2.0, -0.0)
+            for b in (0.0, 1.0, -1.0, 0.5, 2.0, 3.0, np.inf)
+        ]
+    ).T
     for dtype in F32:
         assert check("pow", [x.astype(dtype), y.astype(dtype)])
 
@@ -157,7 +191,9 @@ def test_pow():
 @pytest.mark.parametrize("source", FLOATS + INTS + BOOL + COMPLEX, ids=str)
 def test_cast(source):
     for target in FLOATS + INTS + BOOL + COMPLEX:
-        if target == source or (source.kind == "c" and target.kind not in "cb" and target != np.empty(0, source).real.dtype):
+        if target == source or (
+            source.kind == "c" and target.kind not in "cb" and target != np.empty(0, source).real.dtype
+        ):
             continue
         x = edges(source)
         if target in (np.dtype("float16"), BF16) and source in (np.dtype("float64"), *INTS):
@@ -168,13 +204,23 @@ def test_cast(source):
 def test_casts_at_the_edges_of_the_range():
     for source, target in itertools.product(FLOATS, INTS):
         info = np.iinfo(target)
-        near = np.array([float(info.max) * s for s in (0.999, 1, 1.001, 2)] + [float(info.min) * s - 0.5 for s in (0.999, 1, 2)])
+        near = np.array(
+            [float(info.max) * s for s in (0.999, 1, 1.001, 2)]
+            + [float(info.min) * s - 0.5 for s in (0.999, 1, 2)]
+        )
         with np.errstate(over="ignore"):
             assert check("cast", [near.astype(source)], {"dtype": target})
 
 
 def test_bitcast():
-    for a, b in [("int32", "float32"), ("uint32", "float32"), ("int64", "float64"), ("uint16", "float16"), ("uint64", "int64"), ("int8", "uint8")]:
+    for a, b in [
+        ("int32", "float32"),
+        ("uint32", "float32"),
+        ("int64", "float64"),
+        ("uint16", "float16"),
+        ("uint64", "int64"),
+        ("int8", "uint8"),
+    ]:
         x = np.array([0, 1, 5, 100], a)
         assert check("bitcast", [x], {"dtype": np.dtype(b)})
         assert check("bitcast", [x.view(b)], {"dtype": np.dtype(a)})
@@ -250,7 +296,9 @@ def test_scatter(kind, dtype):
     assert check("scatter_flat", [x, indices, u], {"kind": kind, "unique": False})
     assert check("scatter_flat", [x, indices[:0], u[:0]], {"kind": kind, "unique": True})
     rows, updates = x.reshape(3, 2), np.stack([u[:4], u[4:8]], 1)
-    assert check("scatter_rows", [rows, (indices[:4] % 3).astype(np.int64), updates], {"kind": kind, "unique": False})
+    assert check(
+        "scatter_rows", [rows, (indices[:4] % 3).astype(np.int64), updates], {"kind": kind, "unique": False}
+    )
     assert check("scatter_rows", [rows, np.array([2, 0]), updates[:2]], {"kind": kind, "unique": True})
 
 
@@ -258,18 +306,36 @@ def test_set_with_repeated_indices_is_ordered_at_any_size():
     rng = np.random.default_rng(1)
     indices = rng.integers(0, 50, 60_000)
     updates = np.arange(60_000, dtype=np.float32)
-    assert check("scatter_flat", [np.zeros(50, np.float32), indices, updates], {"kind": "set", "unique": False})
+    assert check(
+        "scatter_flat", [np.zeros(50, np.float32), indices, updates], {"kind": "set", "unique": False}
+    )
 
 
-REDUCTIONS = ["reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor"]
+REDUCTIONS = [
+    "reduce_sum",
+    "reduce_prod",
+    "reduce_max",
+    "reduce_min",
+    "reduce_and",
+    "reduce_or",
+    "reduce_xor",
+]
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions(name):
     dtypes = INTS + BOOL + ([] if name in REDUCTIONS[4:] else [*F32, BF16])
     for dtype in dtypes:
-        for shape, axes in [((2, 3, 5), (0, 2)), ((7,), (0,)), ((0, 3), (0,)), ((3, 0), (1,)), ((2, 1), (1,))]:
-            x = np.resize(edges(dtype)[:9] if dtype.kind in "iub" else np.array([1.5, -2, 0.5, 3], dtype), shape)
+        for shape, axes in [
+            ((2, 3, 5), (0, 2)),
+            ((7,), (0,)),
+            ((0, 3), (0,)),
+            ((3, 0), (1,)),
+            ((2, 1), (1,)),
+        ]:
+            x = np.resize(
+                edges(dtype)[:9] if dtype.kind in "iub" else np.array([1.5, -2, 0.5, 3], dtype), shape
+            )
             assert check(name, [x], {"axes": axes}, ulp=4 if dtype.kind in "fV" else None)
     if name in ("reduce_max", "reduce_min"):
         assert check(name, [np.array([1, np.nan, 3], np.float32)], {"axes": (0,)})
@@ -279,7 +345,9 @@ def test_reductions(name):
 @pytest.mark.parametrize("reverse", [False, True])
 def test_running_totals(name, reverse):
     for dtype in [*F32, *INTS, *BOOL]:
-        x = np.resize(edges(dtype)[:10] if dtype.kind in "iub" else np.array([1.5, -2, 0.5, 3, -1], dtype), (2, 5))
+        x = np.resize(
+            edges(dtype)[:10] if dtype.kind in "iub" else np.array([1.5, -2, 0.5, 3, -1], dtype), (2, 5)
+        )
         assert check(name, [x], {"axis": 1, "reverse": reverse}, ulp=4)
     x = np.array([1, np.nan, 3, 0], np.float32)
     assert check(name, [x], {"axis": 0, "reverse": reverse})
@@ -298,7 +366,13 @@ def test_matmul():
 
 def test_conv():
     rng = np.random.default_rng(0)
-    base = {"strides": (1, 1), "padding": ((0, 0), (0, 0)), "lhs_dilation": (1, 1), "rhs_dilation": (1, 1), "groups": 1}
+    base = {
+        "strides": (1, 1),
+        "padding": ((0, 0), (0, 0)),
+        "lhs_dilation": (1, 1),
+        "rhs_dilation": (1, 1),
+        "groups": 1,
+    }
     for change in [
         {}, {"strides": (2, 1), "padding": ((1, 2), (0, 1))}, {"lhs_dilation": (2, 1), "padding": ((1, 1), (-1, 0))},
         {"rhs_dilation": (2, 1)}, {"groups": 2},
@@ -344,7 +418,9 @@ def test_factorisations():
     for full in (False, True):
         q, r = run("qr", [rect], {"full_matrices": full})
         np.testing.assert_allclose(q @ r, rect, atol=1e-12)
-        np.testing.assert_allclose(np.abs(r), np.abs(evaluate("qr", [rect], {"full_matrices": full})[1]), atol=1e-12)
+        np.testing.assert_allclose(
+            np.abs(r), np.abs(evaluate("qr", [rect], {"full_matrices": full})[1]), atol=1e-12
+        )
         s, u, vh = run("svd", [rect], {"full_matrices": full, "compute_uv": True})
         np.testing.assert_allclose(u[:, :3] * s @ vh, rect, atol=1e-12)
     w, left, right = run("eig", [a[0]], {"left": True, "right": True})

@@ -175,7 +175,12 @@ def test_zeros_of_both_signs_stay_apart(tmp_path):
     gb = GraphBuilder("Zeros")
     gb.input("x")
     values = [0.0, -0.0, [0.0, 0.0], [-0.0, 0.0], 0j, complex(-0.0, -0.0)]
-    tensors = [torch.tensor([0.0, 1.0]), torch.tensor([-0.0, 1.0]), torch.tensor([0j]), torch.tensor([complex(0.0, -0.0)])]
+    tensors = [
+        torch.tensor([0.0, 1.0]),
+        torch.tensor([-0.0, 1.0]),
+        torch.tensor([0j]),
+        torch.tensor([complex(0.0, -0.0)]),
+    ]
     gb.output(gb.tuple_(*values, *[gb.call("aten::neg", gb.call("aten::neg", gb.const(t))) for t in tensors]))
     module = save_load(gb.module().eval(), tmp_path / "z.pt")
     want = [repr(v) for v in values]
@@ -187,7 +192,9 @@ def test_zeros_of_both_signs_stay_apart(tmp_path):
             assert [repr(v) for v in got[: len(values)]] == want
             for have, tensor in zip(got[len(values) :], tensors):
                 for part in ("real", "imag") if tensor.is_complex() else ("real",):
-                    assert torch.equal(torch.signbit(getattr(have, part)), torch.signbit(getattr(tensor, part)))
+                    assert torch.equal(
+                        torch.signbit(getattr(have, part)), torch.signbit(getattr(tensor, part))
+                    )
 
 
 class Reading(NamedTuple):

@@ -26,8 +26,19 @@ def test_cpp_program_loads_and_checks_the_models(tmp_path):
     for tool in ("cmake", "g++"):
         if shutil.which(tool) is None:
             pytest.skip(f"needs {tool}")
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(EXAMPLE.parents[1]), os.environ.get("PYTHONPATH", "")])}
-    call(sys.executable, "-W", "ignore", EXAMPLE / "make_models.py", tmp_path / "models", "--steps", 200, env=env)
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(EXAMPLE.parents[1]), os.environ.get("PYTHONPATH", "")])
+    }
+    call(
+        sys.executable,
+        "-W",
+        "ignore",
+        EXAMPLE / "make_models.py",
+        tmp_path / "models",
+        "--steps",
+        200,
+        env=env,
+    )
     prefix = torch.utils.cmake_prefix_path
     call("cmake", "-S", EXAMPLE, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
     call("cmake", "--build", tmp_path / "build")
@@ -38,5 +49,7 @@ def test_cpp_program_loads_and_checks_the_models(tmp_path):
     expected = tmp_path / "models" / "expected.txt"
     numbers = expected.read_text().split()
     expected.write_text(" ".join(["1.5", *numbers[1:]]))
-    spoiled = subprocess.run([str(tmp_path / "build" / "check"), str(tmp_path / "models")], capture_output=True, text=True)
+    spoiled = subprocess.run(
+        [str(tmp_path / "build" / "check"), str(tmp_path / "models")], capture_output=True, text=True
+    )
     assert spoiled.returncode == 1 and "WRONG" in spoiled.stdout

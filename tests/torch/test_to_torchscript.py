@@ -85,8 +85,12 @@ def cond_both(x):
 
 def nested(x):
     def outer(i, c):
-        inner = lax.while_loop(lambda v: v[0] < 3.0 + i, lambda v: lax.cond(v[1] > 0, jnp.sin, jnp.cos, v) + v + 1, c)
-        c, ys = lax.scan(lambda a, t: (lax.switch(t % 3, [jnp.sin, jnp.cos, jnp.tanh], a), a), inner, jnp.arange(4))
+        inner = lax.while_loop(
+            lambda v: v[0] < 3.0 + i, lambda v: lax.cond(v[1] > 0, jnp.sin, jnp.cos, v) + v + 1, c
+        )
+        c, ys = lax.scan(
+            lambda a, t: (lax.switch(t % 3, [jnp.sin, jnp.cos, jnp.tanh], a), a), inner, jnp.arange(4)
+        )
         return c + ys.sum(0)
 
     return lax.fori_loop(0, 3, outer, x)
@@ -94,7 +98,9 @@ def nested(x):
 
 def nested_differentiable(x):
     def outer(c, t):
-        inner, ys = lax.scan(lambda a, s: (lax.switch(s % 3, [jnp.sin, jnp.cos, jnp.tanh], a) * t, a), c, jnp.arange(4))
+        inner, ys = lax.scan(
+            lambda a, s: (lax.switch(s % 3, [jnp.sin, jnp.cos, jnp.tanh], a) * t, a), c, jnp.arange(4)
+        )
         return lax.cond(t > 1.5, lambda v: v * 1.5, jnp.tanh, inner), ys.sum(0)
 
     return lax.scan(outer, x, jnp.arange(1.0, 4.0))
@@ -122,7 +128,9 @@ def masked_grad(x):
 
 
 def scan_gradient(x):
-    return jax.grad(lambda v: lax.scan(lambda c, t: (jnp.sin(c) * t, c**2), v, jnp.arange(1.0, 6.0))[1].sum())(x)
+    return jax.grad(
+        lambda v: lax.scan(lambda c, t: (jnp.sin(c) * t, c**2), v, jnp.arange(1.0, 6.0))[1].sum()
+    )(x)
 
 
 def hessian(x):
@@ -149,7 +157,12 @@ def test_control_flow_stays_control_flow():
 def test_nothing_is_written_in_place():
     """Only lists of results grow: in-place operators go wrong in rotated carries."""
     graphs = [torch_bridge.to_torchscript(fun, X).graph for fun in PROGRAMS[2:12]]
-    kinds = {line.split(" = ")[1].split("(")[0].split("[")[0] for g in graphs for line in str(g).splitlines() if " = " in line}
+    kinds = {
+        line.split(" = ")[1].split("(")[0].split("[")[0]
+        for g in graphs
+        for line in str(g).splitlines()
+        if " = " in line
+    }
     assert {k for k in kinds if k.endswith("_") and not k.endswith("__")} == set()
     assert "aten::append" in kinds
 
@@ -204,19 +217,27 @@ def test_another_process_runs_the_file_without_jax(tmp_path):
     np.testing.assert_allclose([float(v) for v in out.split()], nested(np.linspace(0.2, 1.1, 4)), rtol=1e-13)
 
 
-@pytest.mark.parametrize("fun", [fori, scan_forward, scan_reverse, cond_both, nested_differentiable, swapped], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "fun",
+    [fori, scan_forward, scan_reverse, cond_both, nested_differentiable, swapped],
+    ids=lambda f: f.__name__,
+)
 def test_torch_differentiates_twice(fun, tmp_path):
     """Backward and double backward through a loaded module, against JAX's."""
     torch_bridge.save(torch_bridge.to_torchscript(fun, X), tmp_path / "m.pt")
     module = load(tmp_path / "m.pt")
-    total = lambda out: sum((jnp.sin(o) if o.dtype.kind == "f" else 0 * o).sum() for o in jax.tree.leaves(out))
+    total = lambda out: sum(
+        (jnp.sin(o) if o.dtype.kind == "f" else 0 * o).sum() for o in jax.tree.leaves(out)
+    )
     f = lambda v: total(fun(v))
     want = jax.grad(f)(X)
     want2 = jax.grad(lambda v: (jax.grad(f)(v) ** 2).sum())(X)
     for _ in range(3):
         x = torch.from_numpy(X).clone().requires_grad_()
         out = module(x)
-        loss = sum(torch.sin(o).sum() for o in (out if isinstance(out, tuple) else (out,)) if o.is_floating_point())
+        loss = sum(
+            torch.sin(o).sum() for o in (out if isinstance(out, tuple) else (out,)) if o.is_floating_point()
+        )
         (g,) = torch.autograd.grad(loss, x, create_graph=True)
         np.testing.assert_allclose(g.detach().numpy(), want, rtol=1e-9, atol=1e-12)
         (g2,) = torch.autograd.grad((g**2).sum(), x)
@@ -276,7 +297,15 @@ def test_a_loaded_module_trains(tmp_path):
 
 
 def test_awkward_parameter_names(tmp_path):
-    params = {"a.b": 1.0, "a": {"b": 2.0}, "training": 3.0, "my key": [4.0, (5.0,)], "forward": 6.0, "": 7.0, "self": 8.0}
+    params = {
+        "a.b": 1.0,
+        "a": {"b": 2.0},
+        "training": 3.0,
+        "my key": [4.0, (5.0,)],
+        "forward": 6.0,
+        "": 7.0,
+        "self": 8.0,
+    }
     params = jax.tree.map(np.float64, params)
     fun = lambda p, x: x * sum(k * v for k, v in enumerate(jax.tree.leaves(p), start=1))
     torch_bridge.save(torch_bridge.to_torchscript(fun, np.float64(1), params=params), tmp_path / "m.pt")
@@ -298,7 +327,9 @@ def test_methods_share_the_parameters(tmp_path):
     x = torch.from_numpy(BATCH)
     for got, want in zip(module.gradient(x), jax.tree.leaves(jax.grad(loss)(params, BATCH)), strict=True):
         np.testing.assert_allclose(got.detach(), want, rtol=1e-10, atol=1e-13)
-    np.testing.assert_allclose(module.input_gradient(x).detach(), jax.grad(loss, argnums=1)(params, BATCH), rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(
+        module.input_gradient(x).detach(), jax.grad(loss, argnums=1)(params, BATCH), rtol=1e-10, atol=1e-13
+    )
     assert len(list(module.parameters())) == 5
     with pytest.raises(ValueError, match="method name 'train'"):
         torch_bridge.to_torchscript(loss, BATCH, params=params, methods={"train": loss})
@@ -322,11 +353,18 @@ def test_large_constants_become_buffers(tmp_path):
     assert list(module.parameters()) == []
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "bool", "float16", "bfloat16", "complex64"])
+@pytest.mark.parametrize(
+    "dtype",
+    ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "bool", "float16", "bfloat16", "complex64"],
+)
 def test_every_dtype_passes_the_boundary(dtype):
     dtype = jnp.dtype(dtype)
     x = np.array([0, 1, 250], np.float64).astype(dtype)
-    fun = lambda v: (v, lax.fori_loop(0, 3, lambda i, c: c ^ v if dtype.kind == "b" else c + v, v), lax.rev(v, (0,)))
+    fun = lambda v: (
+        v,
+        lax.fori_loop(0, 3, lambda i, c: c ^ v if dtype.kind == "b" else c + v, v),
+        lax.rev(v, (0,)),
+    )
     module = torch_bridge.to_torchscript(fun, x)
     got, want = module(tensor_of(x)), fun(x)
     for g, w in zip(got, want, strict=True):
@@ -345,14 +383,18 @@ def test_what_torch_cannot_run_is_refused_with_its_line():
     def calls_back(x):
         return jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), np.float64), x)
 
-    with pytest.raises(UnsupportedOperationError, match="(?s)pure_callback.*torchscript.*test_to_torchscript.py") as caught:
+    with pytest.raises(
+        UnsupportedOperationError, match="(?s)pure_callback.*torchscript.*test_to_torchscript.py"
+    ) as caught:
         torch_bridge.to_torchscript(calls_back, 1.0)
     assert caught.value.device == "torchscript"
 
 
 def test_engine_loops_translate_with_their_checkpointed_gradients():
     qb = pytest.importorskip("quabla_jax")
-    fun = lambda x: qb.fori_loop(0, 50, lambda i, c, v: qb.tanh(c) + v, x, operands=(x,), checkpoint="sqrt").sum()
+    fun = lambda x: qb.fori_loop(
+        0, 50, lambda i, c, v: qb.tanh(c) + v, x, operands=(x,), checkpoint="sqrt"
+    ).sum()
     agree(jax.grad(fun), X, rtol=1e-11)
 
 
@@ -373,13 +415,21 @@ def indexed(x):
     rows = jnp.outer(jnp.arange(6.0), x)
 
     def body(i, c):
-        return c * 0.5 + rows[i] + rows[5 - i] * i + jnp.where(i % 2 == 0, 1.0, -1.0) + lax.dynamic_slice(c, (i,), (2,)).sum()
+        return (
+            c * 0.5
+            + rows[i]
+            + rows[5 - i] * i
+            + jnp.where(i % 2 == 0, 1.0, -1.0)
+            + lax.dynamic_slice(c, (i,), (2,)).sum()
+        )
 
     return lax.fori_loop(0, 6, body, x)
 
 
 def float_index(x):
-    return lax.fori_loop(0, 5, lambda i, c: c + i * 0.1 + (i + 2).astype(jnp.float32) * 0.3, x.astype(jnp.float32))
+    return lax.fori_loop(
+        0, 5, lambda i, c: c + i * 0.1 + (i + 2).astype(jnp.float32) * 0.3, x.astype(jnp.float32)
+    )
 
 
 def two_counters(x):
@@ -399,7 +449,11 @@ def unused_index_kept_after(x):
     return lax.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 1, jnp.sin(s[1])), (0, x))
 
 
-@pytest.mark.parametrize("fun", [indexed, float_index, two_counters, counter_that_wraps, unused_index_kept_after], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "fun",
+    [indexed, float_index, two_counters, counter_that_wraps, unused_index_kept_after],
+    ids=lambda f: f.__name__,
+)
 def test_indices(fun, tmp_path):
     agree(fun, X, tmp_path=tmp_path, rtol=1e-6 if fun is float_index else 1e-12)
 
@@ -411,7 +465,9 @@ def test_a_counter_is_not_carried():
     assert len(list(loop.outputs())) == 1
     (body,) = loop.blocks()
     kinds = [node.kind() for node in body.nodes()]
-    assert kinds.count("aten::mul") == 2 and "aten::to" not in kinds and "aten::scalar_tensor" not in kinds, kinds
+    assert kinds.count("aten::mul") == 2 and "aten::to" not in kinds and "aten::scalar_tensor" not in kinds, (
+        kinds
+    )
 
 
 def test_dynamic_trip_count_gives_the_counter_after_the_loop():

@@ -24,7 +24,10 @@ DATA = pathlib.Path(__file__).resolve().parents[1] / "data" / "torchscript"
 X = np.linspace(0.2, 1.1, 4)
 on_214 = [
     pytest.mark.torch214,
-    pytest.mark.skipif(TORCH_VERSION < (2, 14), reason=f"this environment has PyTorch {torch.__version__}; the torch214 leg has 2.14"),
+    pytest.mark.skipif(
+        TORCH_VERSION < (2, 14),
+        reason=f"this environment has PyTorch {torch.__version__}; the torch214 leg has 2.14",
+    ),
 ]
 
 
@@ -37,7 +40,9 @@ def program(params, x, n):
         return lax.cond(picked.sum() > 0, lambda v: v * 0.5, lambda v: v + 1, picked), c.sum()
 
     carry, ys = lax.scan(body, x, jnp.arange(5, dtype=jnp.int32))
-    bits = lax.shift_right_logical(lax.bitcast_convert_type(carry.astype(jnp.float32), jnp.uint32), jnp.uint32(3))
+    bits = lax.shift_right_logical(
+        lax.bitcast_convert_type(carry.astype(jnp.float32), jnp.uint32), jnp.uint32(3)
+    )
     zeros = jnp.stack([jnp.copysign(0.0, carry[0] - 99), 0.0 * ys[0]])
     return {"carry": carry, "ys": ys, "bits": bits, "zeros": zeros}
 
@@ -72,7 +77,9 @@ def check(version):
                     else:
                         np.testing.assert_allclose(g.detach().numpy(), w, rtol=1e-12)
                         assert np.array_equal(np.signbit(g.detach().numpy()), np.signbit(w))
-    np.testing.assert_allclose(load(DATA / f"gradient_{version}.pt")(torch.from_numpy(X)), GRADIENT(X), rtol=1e-12)
+    np.testing.assert_allclose(
+        load(DATA / f"gradient_{version}.pt")(torch.from_numpy(X)), GRADIENT(X), rtol=1e-12
+    )
     status, value = load(DATA / f"conditional_{version}.pt")(torch.full((2, 2), 5.0))
     assert status == 1 and torch.allclose(value, torch.full((2, 2), 0.0075))
 

@@ -70,7 +70,9 @@ def test_a_killed_save_leaves_the_old_file(module, tmp_path):
     )
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(saving.__file__))))
     env = os.environ | {"PYTHONPATH": root}
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script, str(path)], env=env, timeout=120, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, str(path)], env=env, timeout=120, capture_output=True
+    )
     assert done.returncode == -9, done.stderr
     assert path.read_bytes() == old and load(path)(torch.ones(3)).tolist() == [2, 2, 2]
 
@@ -78,7 +80,9 @@ def test_a_killed_save_leaves_the_old_file(module, tmp_path):
 def test_a_full_disk_leaves_the_old_file(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip("mounting a small tmpfs needs privileges that this user lacks")
     try:
@@ -95,6 +99,8 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
 
 
 def test_other_things_are_refused(tmp_path):
-    with pytest.raises(TypeError, match="expected a ScriptModule, a ScriptFunction or an ExportedProgram, got int"):
+    with pytest.raises(
+        TypeError, match="expected a ScriptModule, a ScriptFunction or an ExportedProgram, got int"
+    ):
         torch_bridge.save(3, tmp_path / "m.pt")
     assert os.listdir(tmp_path) == []

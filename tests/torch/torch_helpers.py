@@ -29,7 +29,9 @@ def save_load(module, path):
 def in_new_process(source, *args, python=sys.executable):
     """Run a script that imports torch alone (never quabla_jax) in a new interpreter; returns what it prints."""
     code = "import sys, warnings\nwarnings.simplefilter('ignore')\nimport torch\n" + textwrap.dedent(source)
-    done = subprocess.run([python, "-c", code, *map(str, args)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [python, "-c", code, *map(str, args)], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
