@@ -25,7 +25,8 @@ def axis_to(args, dims, want: Sequence[bool], size: int, place: Sequence[int]) -
         if d is not None:
             a = jnp.moveaxis(a, d, k) if d != k else a
         elif w:
-            a = jnp.broadcast_to(jnp.expand_dims(a, k), (*a.shape[:k], size, *a.shape[k:]))
+            shape = jnp.shape(a)  # a literal of a jaxpr has none of its own
+            a = jnp.broadcast_to(jnp.expand_dims(a, k), (*shape[:k], size, *shape[k:]))
         out.append(a)
     return out
 
