@@ -155,7 +155,11 @@ def peak_carries(length: int = 10_000, width: int = 4000) -> float:
     from quabla_jax.compat import lax as checkpointed
 
     def loss(p, x):
-        return jnp.sum(checkpointed.scan(lambda c, _: (c - 0.001 * jnp.tanh(p * c), None), x, None, length=length, checkpoint="sqrt")[0])
+        return jnp.sum(
+            checkpointed.scan(
+                lambda c, _: (c - 0.001 * jnp.tanh(p * c), None), x, None, length=length, checkpoint="sqrt"
+            )[0]
+        )
 
     x = floats(width)
     run = mlx_backend.lower(jax.grad(loss), jnp.float32(1.3), x).compile()
@@ -168,7 +172,9 @@ def peak_carries(length: int = 10_000, width: int = 4000) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", default="*", help="only rows whose name matches this glob")
     parser.add_argument("--repeats", type=int, default=21)
     options = parser.parse_args()
@@ -182,11 +188,16 @@ def main() -> int:
         ours, theirs, ratio = race(*make(), 3 if slow else options.repeats, 0 if slow else 8)
         short = bar is not None and ratio < bar
         missed += short
-        print(f"{name:70s}{ours * 1e6:9.0f}us{theirs * 1e6:9.0f}us{ratio:8.2f}{bar or '':>7}{'  missed' if short else ''}", flush=True)
+        print(
+            f"{name:70s}{ours * 1e6:9.0f}us{theirs * 1e6:9.0f}us{ratio:8.2f}{bar or '':>7}{'  missed' if short else ''}",
+            flush=True,
+        )
     if fnmatch.fnmatch("memory", options.rows):
         peak = peak_carries()
         missed += peak > 300
-        print(f"{'memory: gradient of a 10,000-step scan, peak carries (bar 300)':70s}{peak:11.0f}{'  missed' if peak > 300 else ''}")
+        print(
+            f"{'memory: gradient of a 10,000-step scan, peak carries (bar 300)':70s}{peak:11.0f}{'  missed' if peak > 300 else ''}"
+        )
     return int(missed > 0)
 
 

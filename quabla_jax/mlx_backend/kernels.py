@@ -68,7 +68,9 @@ def work(region: Region) -> float:
         if isinstance(node, Op):
             total += sum(v.size for v in node.outputs)
             if node.name in ("matmul", "conv"):
-                total += node.outputs[0].size * max(1, node.inputs[1].size // max(node.inputs[1].shape[-1], 1))
+                total += node.outputs[0].size * max(
+                    1, node.inputs[1].size // max(node.inputs[1].shape[-1], 1)
+                )
             elif node.name in _CUBIC:
                 total += node.inputs[0].size * node.inputs[0].shape[-1]
         elif isinstance(node, Loop):
@@ -123,7 +125,9 @@ class Emitter:
         mx.eval(made)
         return made
 
-    def region(self, region: Region, inputs: Sequence[mx.array], base: dict[Value, mx.array]) -> list[mx.array]:
+    def region(
+        self, region: Region, inputs: Sequence[mx.array], base: dict[Value, mx.array]
+    ) -> list[mx.array]:
         """The region's outputs; `base` holds arrays for the constants that are not literals."""
         env = dict(base)
         env.update(zip(region.inputs, inputs))
@@ -134,7 +138,9 @@ class Emitter:
         found = env.get(value)
         return self._literal(value) if found is None else found  # type: ignore[arg-type]
 
-    def nodes(self, nodes: Iterable[Node], env: dict[Value, mx.array], context: Context, base: dict[Value, mx.array]) -> None:
+    def nodes(
+        self, nodes: Iterable[Node], env: dict[Value, mx.array], context: Context, base: dict[Value, mx.array]
+    ) -> None:
         for node in nodes:
             inputs = [self.read(v, env) for v in node.inputs]
             if isinstance(node, Op):
@@ -154,7 +160,13 @@ class Emitter:
         return [*carry, *ys]
 
     def iterations(
-        self, node: Loop, consts: list[mx.array], carry: list[mx.array], xs: Sequence[mx.array], length: int, base: dict[Value, mx.array]
+        self,
+        node: Loop,
+        consts: list[mx.array],
+        carry: list[mx.array],
+        xs: Sequence[mx.array],
+        length: int,
+        base: dict[Value, mx.array],
     ) -> tuple[list[mx.array], list[mx.array]]:
         """`length` iterations over xs of that length: (carry, stacked ys)."""
         slices = [_unstacked(x, length) for x in xs]
@@ -169,7 +181,9 @@ class Emitter:
                 column.reverse()
         return carry, [mx.expand_dims(c[0], 0) if length == 1 else mx.stack(c) for c in ys]
 
-    def selected(self, node: Branch, env: dict[Value, mx.array], inputs: list[mx.array], base: dict[Value, mx.array]) -> list[mx.array]:
+    def selected(
+        self, node: Branch, env: dict[Value, mx.array], inputs: list[mx.array], base: dict[Value, mx.array]
+    ) -> list[mx.array]:
         """Every branch run, one chosen; only for branches that cost less than asking which."""
         results = [self.region(b, inputs, base) for b in node.branches]
         if node.predicate is not None:
@@ -216,7 +230,14 @@ class Kernel:
     `function(base, *arrays)` gets the captured constants as a dict. `ops` is its length; `calls` counts runs.
     """
 
-    def __init__(self, emitter: Emitter, function: Callable[..., list[mx.array]], consts: list[Const], ops: float, hot: int | None = None):
+    def __init__(
+        self,
+        emitter: Emitter,
+        function: Callable[..., list[mx.array]],
+        consts: list[Const],
+        ops: float,
+        hot: int | None = None,
+    ):
         self.consts = consts
         self.arrays = [emitter.constant(c) for c in consts]
         self.ops = ops

@@ -154,7 +154,12 @@ def _negative(x: mx.array) -> mx.array:
 # extremes
 
 
-def _extreme(name: str, choose: Callable[..., mx.array], on_bool: Callable[..., mx.array], zero_by: Callable[..., mx.array]) -> None:
+def _extreme(
+    name: str,
+    choose: Callable[..., mx.array],
+    on_bool: Callable[..., mx.array],
+    zero_by: Callable[..., mx.array],
+) -> None:
     def run(c: Context, x: mx.array, y: mx.array) -> mx.array:
         if x.dtype == mx.bool_:
             return on_bool(x, y)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -175,7 +176,8 @@ def _svd(c: Context, a: mx.array, full_matrices: bool, compute_uv: bool) -> mx.a
         return _empty_outputs(c)
     safe, fine = _guard(a)
     if not compute_uv:
-        return _nan_unless(fine[..., 0], mx.linalg.svd(safe, compute_uv=False, stream=_stream(c)))
+        values: Any = mx.linalg.svd(safe, compute_uv=False, stream=_stream(c))
+        return _nan_unless(fine[..., 0], values)
     u, s, vt = mx.linalg.svd(safe, stream=_stream(c))
     if not full_matrices:
         k = min(a.shape[-2:])

@@ -70,12 +70,18 @@ def _conv(
     negative = any(lo < 0 or hi < 0 for lo, hi in padding)
     if negative or (not direct and (any(map(any, padding)) or any(d > 1 for d in lhs_dilation))):
         x = pad_array(
-            x, lit(x, 0), [0, 0] + [lo for lo, _ in padding], [0, 0] + [hi for _, hi in padding], [0, 0] + [d - 1 for d in lhs_dilation]
+            x,
+            lit(x, 0),
+            [0, 0] + [lo for lo, _ in padding],
+            [0, 0] + [hi for _, hi in padding],
+            [0, 0] + [d - 1 for d in lhs_dilation],
         )
         padding, lhs_dilation = [(0, 0)] * space, [1] * space
     out_size = [
         (n + (n - 1) * (ld - 1) * (n > 0) + lo + hi - ((k - 1) * rd + 1)) // s + 1
-        for n, k, s, (lo, hi), ld, rd in zip(x.shape[2:], w.shape[2:], strides, padding, lhs_dilation, rhs_dilation)
+        for n, k, s, (lo, hi), ld, rd in zip(
+            x.shape[2:], w.shape[2:], strides, padding, lhs_dilation, rhs_dilation
+        )
     ]
     if any(n <= 0 for n in out_size) or 0 in x.shape or 0 in w.shape:
         return mx.zeros((x.shape[0], w.shape[0], *[max(n, 0) for n in out_size]), dtype=x.dtype)
@@ -94,7 +100,9 @@ def _conv(
     return mx.transpose(out, [0, space + 1, *range(1, space + 1)]).astype(x.dtype)
 
 
-def _conv_by_windows(c: Context, x: mx.array, w: mx.array, strides: Sequence[int], rhs_dilation: Sequence[int], groups: int) -> mx.array:
+def _conv_by_windows(
+    c: Context, x: mx.array, w: mx.array, strides: Sequence[int], rhs_dilation: Sequence[int], groups: int
+) -> mx.array:
     """Any dtype and any number of spatial axes: windows against the kernel as one product a group."""
     from .ops_reduce import TABLE as REDUCE
 
@@ -106,7 +114,9 @@ def _conv_by_windows(c: Context, x: mx.array, w: mx.array, strides: Sequence[int
     place = list(views.shape[2 : 2 + space])
     views = mx.reshape(views, [batch, groups, per_group, *place, *kernel])
     perm = [1, 0, *range(3, 3 + space), 2, *range(3 + space, 3 + 2 * space)]
-    left = mx.reshape(mx.transpose(views, perm), [groups, batch * math.prod(place), per_group * math.prod(kernel)])
+    left = mx.reshape(
+        mx.transpose(views, perm), [groups, batch * math.prod(place), per_group * math.prod(kernel)]
+    )
     right = mx.transpose(mx.reshape(w, [groups, features // groups, -1]), [0, 2, 1])
     out = mx.reshape(product(c, left, right, x.dtype), [groups, batch, *place, features // groups])
     perm = [1, 0, space + 2, *range(2, space + 2)]
@@ -126,4 +136,4 @@ def _fft(c: Context, x: mx.array, kind: str, lengths: Sequence[int]) -> mx.array
     wanted = c.dtype(c.node.outputs[0].dtype)
     if 0 in x.shape or 0 in lengths:
         return mx.zeros(c.node.outputs[0].shape, dtype=wanted)
-    return function(x, s=list(lengths), axes=axes).astype(wanted)
+    return function(x, s=tuple(lengths), axes=tuple(axes)).astype(wanted)

@@ -112,7 +112,9 @@ def _halving(function: Callable[..., mx.array], x: mx.array, axes: Sequence[int]
     return x
 
 
-def _bitwise(name: str, function: Callable[..., mx.array], on_bool: Callable[..., mx.array] | None, identity: int) -> None:
+def _bitwise(
+    name: str, function: Callable[..., mx.array], on_bool: Callable[..., mx.array] | None, identity: int
+) -> None:
     def run(c: Context, x: mx.array, axes: Sequence[int]) -> mx.array:
         if x.size == 0:
             return _empty(x, axes, bool(identity) if x.dtype == mx.bool_ else identity)
@@ -180,7 +182,9 @@ def _argsort(c: Context, x: mx.array, axis: int, dtype: Any) -> mx.array:
 
 
 @TABLE.row("windows")
-def _windows(c: Context, x: mx.array, sizes: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> mx.array:
+def _windows(
+    c: Context, x: mx.array, sizes: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
+) -> mx.array:
     counts = [
         max(0, (n - ((size - 1) * d + 1)) // s + 1) if size else n
         for n, size, s, d in zip(x.shape, sizes, strides, dilation)

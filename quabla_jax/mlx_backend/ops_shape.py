@@ -41,11 +41,15 @@ def _broadcast(c: Context, x: mx.array, shape: Sequence[int], dims: Sequence[int
 
 
 @TABLE.row("slice")
-def _slice(c: Context, x: mx.array, start: Sequence[int], limit: Sequence[int], stride: Sequence[int]) -> mx.array:
+def _slice(
+    c: Context, x: mx.array, start: Sequence[int], limit: Sequence[int], stride: Sequence[int]
+) -> mx.array:
     return x[tuple(slice(*triple) for triple in zip(start, limit, stride))]
 
 
-def pad_array(x: mx.array, value: mx.array, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> mx.array:
+def pad_array(
+    x: mx.array, value: mx.array, low: Sequence[int], high: Sequence[int], interior: Sequence[int]
+) -> mx.array:
     """XLA's pad: interior padding first, then edges, where negative edges crop."""
     if any(interior):
         spread = [n + max(n - 1, 0) * i for n, i in zip(x.shape, interior)]
@@ -75,7 +79,9 @@ def _concat(c: Context, *xs: mx.array, axis: int) -> mx.array:
 
 @TABLE.row("rev")
 def _rev(c: Context, x: mx.array, axes: Sequence[int]) -> mx.array:
-    return x[tuple(slice(None, None, -1) if i in axes else slice(None) for i in range(x.ndim))] if x.size else x
+    return (
+        x[tuple(slice(None, None, -1) if i in axes else slice(None) for i in range(x.ndim))] if x.size else x
+    )
 
 
 @TABLE.row("iota")
@@ -92,7 +98,9 @@ def _iota(c: Context, dtype: Any, shape: Sequence[int], axis: int) -> mx.array:
 # dynamic starts
 
 
-def _corner(c: Context, x: mx.array, starts: Sequence[mx.array], sizes: Sequence[int], first: int) -> tuple[list[int], list[int], list[mx.array]]:
+def _corner(
+    c: Context, x: mx.array, starts: Sequence[mx.array], sizes: Sequence[int], first: int
+) -> tuple[list[int], list[int], list[mx.array]]:
     """(static starts by axis, axes that stay dynamic, their clamped starts)."""
     fixed = [0] * x.ndim
     axes: list[int] = []
@@ -169,7 +177,9 @@ def _take_along_axis(c: Context, x: mx.array, indices: mx.array, axis: int) -> m
 
 
 @TABLE.row("scatter_flat", "scatter_rows")
-def _scatter(c: Context, x: mx.array, indices: mx.array, updates: mx.array, kind: str, unique: bool) -> mx.array:
+def _scatter(
+    c: Context, x: mx.array, indices: mx.array, updates: mx.array, kind: str, unique: bool
+) -> mx.array:
     if updates.size == 0 or x.size == 0:
         return x
     if kind == "set":
@@ -179,7 +189,14 @@ def _scatter(c: Context, x: mx.array, indices: mx.array, updates: mx.array, kind
         out[indices] = updates
         return out
     if x.dtype == mx.bool_:
-        wide = _scatter(c, x.astype(mx.int32), indices, updates.astype(mx.int32), {"add": "max", "mul": "min"}.get(kind, kind), unique)
+        wide = _scatter(
+            c,
+            x.astype(mx.int32),
+            indices,
+            updates.astype(mx.int32),
+            {"add": "max", "mul": "min"}.get(kind, kind),
+            unique,
+        )
         return wide.astype(mx.bool_)
     at = x.at[indices]
     out = {"add": at.add, "mul": at.multiply, "max": at.maximum, "min": at.minimum}[kind](updates)

@@ -43,12 +43,16 @@ class _Pass:
         elif isinstance(node, Loop):
             trip = None if node.trip is None else self.read(node.trip)
             cond = None if node.cond is None else simplified(node.cond)
-            self.nodes.append(dataclasses.replace(node, inputs=inputs, trip=trip, cond=cond, body=simplified(node.body)))
+            self.nodes.append(
+                dataclasses.replace(node, inputs=inputs, trip=trip, cond=cond, body=simplified(node.body))
+            )
         else:
             predicate = None if node.predicate is None else self.read(node.predicate)
             branches = tuple(map(simplified, node.branches))
             self.nodes.append(
-                dataclasses.replace(node, inputs=inputs, index=self.read(node.index), predicate=predicate, branches=branches)
+                dataclasses.replace(
+                    node, inputs=inputs, index=self.read(node.index), predicate=predicate, branches=branches
+                )
             )
 
     def add_op(self, node: Op, inputs: tuple[Value, ...]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import mlx.core as mx
 import numpy as np
 
@@ -53,7 +54,11 @@ class _Refusals:
 
 
 def _is_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and not isinstance(leaf, mx.array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return (
+        hasattr(leaf, "dtype")
+        and not isinstance(leaf, mx.array)
+        and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    )
 
 
 def _abstract(leaf: Any) -> Any:
@@ -89,7 +94,9 @@ class MlxProgram:
         self._key_outputs = list(key_outputs)
         self._plan: Plan | None = None
         self._lock = threading.Lock()
-        if not target.double and any(v.dtype == np.float64 for n in lowering.walk(program) for v in n.outputs):
+        if not target.double and any(
+            v.dtype == np.float64 for n in lowering.walk(program) for v in n.outputs
+        ):
             _warn_double()
 
     def as_text(self) -> str:
@@ -115,7 +122,9 @@ class MlxProgram:
         def run(*args: Any) -> Any:
             leaves, tree = jax.tree.flatten(args)
             if tree != self.program.in_tree:
-                raise TypeError(f"this program takes arguments of the structure {self.program.in_tree}, got {tree}")
+                raise TypeError(
+                    f"this program takes arguments of the structure {self.program.in_tree}, got {tree}"
+                )
             return self.call(leaves)
 
         return run
@@ -125,13 +134,16 @@ class MlxProgram:
         program = self.program
         inputs = []
         native = False
+        leaf: Any
         for leaf, value in zip(leaves, program.inputs, strict=True):
             native = native or isinstance(leaf, mx.array)
             if _is_key(leaf):
-                leaf = jax.random.key_data(leaf)
+                leaf = jax.random.key_data(leaf)  # pyright: ignore[reportArgumentType]
             if isinstance(leaf, mx.array) or hasattr(leaf, "dtype"):
                 if tuple(leaf.shape) != value.shape:
-                    raise TypeError(f"this program was lowered for shape {value.shape}, got {tuple(leaf.shape)}")
+                    raise TypeError(
+                        f"this program was lowered for shape {value.shape}, got {tuple(leaf.shape)}"
+                    )
             inputs.append(convert.to_mx(leaf, value.dtype, self.target.double))
         if self.target.device == mx.default_device():
             outputs = self.plan.run(inputs)
@@ -142,12 +154,18 @@ class MlxProgram:
         results: list[Any] = outputs
         if not native:
             mx.eval(outputs)
-            results = [self._to_jax(o, v.dtype, impl) for o, v, impl in zip(outputs, program.outputs, self._key_outputs)]
+            results = [
+                self._to_jax(o, v.dtype, impl)
+                for o, v, impl in zip(outputs, program.outputs, self._key_outputs)
+            ]
         return jax.tree.unflatten(program.out_tree, results)
 
     def direct(self, leaves: Sequence[Any]) -> Callable[[tuple[mx.array, ...]], Any] | None:
         """A shorter way from flat mx arrays to the result, where the program takes just these and is one kernel."""
-        if any(type(x) is not mx.array or x.dtype != self.target.dtype(v.dtype) for x, v in zip(leaves, self.program.inputs)):
+        if any(
+            type(x) is not mx.array or x.dtype != self.target.dtype(v.dtype)
+            for x, v in zip(leaves, self.program.inputs)
+        ):
             return None
         kernel = self.plan.kernel()
         if kernel is None or self.target.device != mx.default_device():
@@ -168,10 +186,16 @@ class MlxProgram:
 def _warn_double() -> None:
     if not _warned.is_set():
         _warned.set()
-        warnings.warn("MLX's GPU has no float64: float64 values are computed in float32 there", UserWarning, stacklevel=4)
+        warnings.warn(
+            "MLX's GPU has no float64: float64 values are computed in float32 there",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
-def _lower(fun: Callable[..., Any], args: Sequence[Any], target: Target, static_argnums: Sequence[int] = ()) -> MlxProgram:
+def _lower(
+    fun: Callable[..., Any], args: Sequence[Any], target: Target, static_argnums: Sequence[int] = ()
+) -> MlxProgram:
     impls: list[Any] = []
 
     @functools.wraps(fun, updated=())
@@ -204,7 +228,8 @@ def lower(fun: Callable[..., Any], *args: Any, device: str = "mlx") -> MlxProgra
 
 def _array_key(args: tuple[Any, ...]) -> Any:
     """The signature of a call with mx arrays alone, or None: cheaper to make than the general one."""
-    array, config = mx.array, jax.config
+    array = mx.array
+    config: Any = jax.config
     key: list[Any] = [config.jax_enable_x64, config.jax_default_prng_impl, config.jax_threefry_partitionable]
     for a in args:
         if type(a) is not array:
@@ -217,7 +242,13 @@ def _array_key(args: tuple[Any, ...]) -> Any:
 class _Jit:
     """A function that runs on MLX, one program a signature."""
 
-    def __init__(self, fun: Callable[..., Any], static_argnums: Sequence[int], static_argnames: Sequence[str], device: str):
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        static_argnums: Sequence[int],
+        static_argnames: Sequence[str],
+        device: str,
+    ):
         functools.update_wrapper(self, fun)
         self._fun = fun
         self._static = static_argnums
@@ -270,10 +301,19 @@ class _Jit:
             with self._lock:
                 program = self._programs.get(key)
                 if program is None:
-                    program = self._programs[key] = self._trace(args, static, moving, {k: kwargs[k] for k in names}, target)
+                    program = self._programs[key] = self._trace(
+                        args, static, moving, {k: kwargs[k] for k in names}, target
+                    )
         return program, leaves
 
-    def _trace(self, args: tuple[Any, ...], static: set[int], moving: dict[str, Any], fixed: dict[str, Any], target: Target) -> MlxProgram:
+    def _trace(
+        self,
+        args: tuple[Any, ...],
+        static: set[int],
+        moving: dict[str, Any],
+        fixed: dict[str, Any],
+        target: Target,
+    ) -> MlxProgram:
         fun = self._fun
 
         @functools.wraps(fun, updated=())
@@ -308,7 +348,9 @@ def jit(
     Cost: a trace and a lowering a signature. Pieces between control flow are compiled once they are hot.
     """
     if fun is None:
-        return functools.partial(jit, static_argnums=static_argnums, static_argnames=static_argnames, device=device)
+        return functools.partial(
+            jit, static_argnums=static_argnums, static_argnames=static_argnames, device=device
+        )
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     return _Jit(fun, numbers, names, device)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import mlx.core as mx
 import numpy as np
@@ -88,7 +88,14 @@ class Plan:
             self._place(straight, nodes, reads, live, memo)
         self.outputs = [v if isinstance(v, Const) else self._slots[v] for v in region.outputs]
 
-    def _place(self, straight: bool, nodes: list[Node], reads: list[Value], live: set[Value], memo: dict[Region, float]) -> None:
+    def _place(
+        self,
+        straight: bool,
+        nodes: list[Node],
+        reads: list[Value],
+        live: set[Value],
+        memo: dict[Region, float],
+    ) -> None:
         if straight:
             made = [v for n in nodes for v in n.outputs if v in live]
             step: Step = _Segment(self.region, nodes, reads, made, self.emitter, memo)
@@ -165,7 +172,15 @@ def _reads(nodes: Sequence[Node]) -> list[Value]:
 class _Segment:
     """A run of ops (and of small loops and branches unrolled among them) as one kernel."""
 
-    def __init__(self, region: Region, nodes: list[Node], reads: list[Value], made: list[Value], emitter: Emitter, memo: dict[Region, float]):
+    def __init__(
+        self,
+        region: Region,
+        nodes: list[Node],
+        reads: list[Value],
+        made: list[Value],
+        emitter: Emitter,
+        memo: dict[Region, float],
+    ):
         inputs = [v for v in reads if not isinstance(v, Const)]
         context = emitter.context(region)
 
@@ -191,6 +206,11 @@ def _control(node: Node, emitter: Emitter) -> Step:
     if node.kind == "while":
         return _While(node, emitter)
     return _Counted(node, emitter)
+
+
+def _number(array: mx.array) -> int:
+    value: Any = array.item()
+    return int(value)
 
 
 class _HostCall:
@@ -227,7 +247,7 @@ class _Branch:
         self.positions = [reads.index(v) for v in node.inputs]
 
     def run(self, inputs: list[mx.array]) -> Sequence[mx.array]:
-        chosen = int(inputs[self.at].item())
+        chosen = _number(inputs[self.at])
         operands = [inputs[i] for i in self.positions]
         inputs.clear()
         return self.plans[chosen].run(operands)
@@ -261,7 +281,9 @@ class _Counted:
         self.cost = max(cost, 1.0)
         limit = min(CHUNK_TRIPS, CHUNK_OPS / self.cost, CHUNK_WORK / max(work(body), 1.0)) if self.flat else 1
         row = max(_bytes(node.outputs[node.n_carry :]) // max(node.length or 1, 1), 1)
-        if node.length is not None and row * node.length >= SMALL // 4:  # a chunk's ys exist twice until they are in place
+        if (
+            node.length is not None and row * node.length >= SMALL // 4
+        ):  # a chunk's ys exist twice until they are in place
             limit = min(limit, max(CHUNK_BYTES / row, 1))
         self.chunk = _chunk(max(1, int(limit)), node.length)
         self.trips = 0
@@ -270,7 +292,7 @@ class _Counted:
 
     def run(self, inputs: list[mx.array]) -> Sequence[mx.array]:
         node = self.node
-        length = node.length if self.trip_at is None else int(inputs[self.trip_at].item())
+        length = node.length if self.trip_at is None else _number(inputs[self.trip_at])
         operands = [inputs[i] for i in self.positions]
         inputs.clear()
         n = node.n_consts
@@ -299,7 +321,9 @@ class _Counted:
             return left
         return 8 if left >= 8 and self.chunk > 8 else 1
 
-    def _advance(self, consts: list[mx.array], carry: list[mx.array], xs: list[mx.array], size: int) -> tuple[list[mx.array], list[mx.array]]:
+    def _advance(
+        self, consts: list[mx.array], carry: list[mx.array], xs: list[mx.array], size: int
+    ) -> tuple[list[mx.array], list[mx.array]]:
         n = self.node.n_carry
         if self.plan is not None:
             out = self.plan.run([*consts, *carry, *(mx.squeeze(x, 0) for x in xs)])

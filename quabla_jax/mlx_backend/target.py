@@ -111,4 +111,5 @@ def scalar_like(x: mx.array, value: Any) -> mx.array:
 
 def scalar(value: Any, dtype: mx.Dtype) -> mx.array:
     """A 0-d array; MLX takes no Python int of 64 unsigned bits."""
-    return mx.array(np.uint64(value)) if dtype == mx.uint64 else mx.array(value, dtype=dtype)
+    made: Any = np.uint64(value) if dtype == mx.uint64 else value
+    return mx.array(made, dtype=dtype)

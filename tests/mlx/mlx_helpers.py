@@ -47,7 +47,9 @@ def draw(rng, dtype, shape):
     if dtype == C64:
         return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(C64)
     usual = rng.normal(size=shape) * 10.0 ** rng.integers(-2, 3, shape)
-    corner = rng.choice(np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 2.5, -2.5, 300, -300, 3e9, -3e9, 1e20]), shape)
+    corner = rng.choice(
+        np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 2.5, -2.5, 300, -300, 3e9, -3e9, 1e20]), shape
+    )
     with np.errstate(over="ignore"):
         return np.where(rng.random(shape) < 0.3, corner, usual).astype(dtype)
 
@@ -69,7 +71,9 @@ def assert_same(got, expected, tolerance=0.0, what=""):
         return
     wide = np.complex128 if got.dtype.kind == "c" else np.float64
     got, expected = got.astype(wide), expected.astype(wide)
-    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=10 * tolerance, equal_nan=True, err_msg=what)
+    np.testing.assert_allclose(
+        got, expected, rtol=tolerance, atol=10 * tolerance, equal_nan=True, err_msg=what
+    )
     if tolerance == 0 and wide is np.float64:
         real = ~np.isnan(expected)
         np.testing.assert_array_equal(np.signbit(got[real]), np.signbit(expected[real]), err_msg=what)

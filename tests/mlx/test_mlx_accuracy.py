@@ -46,7 +46,9 @@ def ulps(got, points, exact, dtype):
         r = exact(mpmath.mpf(float(x)))
         if r == 0 or not mpmath.isfinite(r) or abs(r) < np.finfo(dtype).tiny:
             continue
-        worst = max(worst, float(abs(mpmath.mpf(float(g)) - r) / mpmath.mpf(float(np.spacing(dtype(abs(float(r))))))))
+        worst = max(
+            worst, float(abs(mpmath.mpf(float(g)) - r) / mpmath.mpf(float(np.spacing(dtype(abs(float(r)))))))
+        )
     return worst
 
 
@@ -82,7 +84,9 @@ def test_huge_angles(name):
 def test_special_values(name, dtype):
     """Zeros of both signs, infinities, NaN and arguments out of the domain give what JAX gives."""
     with np.errstate(over="ignore"):
-        x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 0.5, -0.5, 2, -2, 100, -100, 1000, -1000, 1e30]).astype(dtype)
+        x = np.array(
+            [0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 0.5, -0.5, 2, -2, 100, -100, 1000, -1000, 1e30]
+        ).astype(dtype)
     got = run_op(name, x)[0].astype(np.float64)
     expected = np.asarray(getattr(jax.lax, name)(x)).astype(np.float64)
     coarse = 3e-2 if dtype in (BF16, np.float16) else 1e-5

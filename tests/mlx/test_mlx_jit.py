@@ -28,7 +28,10 @@ def test_importing_the_package_does_not_import_mlx():
     assert done.stdout.strip() == "True", done.stderr
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int32", "uint64", "float16", "bfloat16", "float32", "float64", "complex64"])
+@pytest.mark.parametrize(
+    "dtype",
+    ["bool", "int8", "uint16", "int32", "uint64", "float16", "bfloat16", "float32", "float64", "complex64"],
+)
 def test_every_dtype_goes_in_and_out(dtype):
     x = jnp.asarray([0, 1, 1, 3]).astype(dtype)
     identity = mlx_backend.jit(lambda x: jnp.stack([x, x]))
@@ -97,7 +100,14 @@ def test_keywords_and_static_arguments():
 def test_one_program_a_signature():
     traces = []
     ours = mlx_backend.jit(lambda x: traces.append(x.aval) or x * 2)
-    for x in (jnp.ones(2, F32), jnp.zeros(2, F32), mx.ones((2,)), np.ones(2, np.float32), jnp.ones(3, F32), jnp.ones(2, jnp.int32)):
+    for x in (
+        jnp.ones(2, F32),
+        jnp.zeros(2, F32),
+        mx.ones((2,)),
+        np.ones(2, np.float32),
+        jnp.ones(3, F32),
+        jnp.ones(2, jnp.int32),
+    ):
         ours(x)
     assert [(a.shape, a.dtype) for a in traces] == [((2,), F32), ((3,), F32), ((2,), jnp.int32)]
     ours.clear_cache()
@@ -122,7 +132,9 @@ def test_lower_shows_and_compiles():
     text = program.as_text()
     assert "sin" in text and "3 times" in text and "test_mlx_jit.py" in text
     run = program.compile()
-    np.testing.assert_allclose(np.asarray(run(jnp.ones(2, F32))), np.asarray(fun(jnp.ones(2, F32))), rtol=1e-6)
+    np.testing.assert_allclose(
+        np.asarray(run(jnp.ones(2, F32))), np.asarray(fun(jnp.ones(2, F32))), rtol=1e-6
+    )
     with pytest.raises(TypeError, match="structure"):
         run((jnp.ones(2, F32),))
     with pytest.raises(TypeError, match="shape"):
@@ -143,7 +155,10 @@ def test_devices():
 @pytest.mark.parametrize(
     "fun, op",
     [
-        (lambda x: jax.experimental.io_callback(lambda a: a, jax.ShapeDtypeStruct((), F32), x[0]), "io_callback"),
+        (
+            lambda x: jax.experimental.io_callback(lambda a: a, jax.ShapeDtypeStruct((), F32), x[0]),
+            "io_callback",
+        ),
         (lambda x: lax.linalg.schur(x[None] * x[:, None])[0], "schur"),
         (lambda x: x.astype(jnp.complex128) * 2, None),
         (lambda x: jnp.linalg.eigvals(x[None] * x[:, None].astype(jnp.float64)), None),

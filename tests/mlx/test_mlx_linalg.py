@@ -34,7 +34,10 @@ def agree(fun, *args, rtol=None):
 def test_cholesky(dtype):
     a = definite(dtype, 2)
     agree(jnp.linalg.cholesky, a)
-    agree(lambda m: jnp.linalg.cholesky(m, symmetrize_input=False), np.tril(a) + 7 * np.triu(np.ones((4, 4), dtype), 1))
+    agree(
+        lambda m: jnp.linalg.cholesky(m, symmetrize_input=False),
+        np.tril(a) + 7 * np.triu(np.ones((4, 4), dtype), 1),
+    )
     mixed = np.stack([a[0], square(dtype), np.full((4, 4), np.nan, dtype), np.zeros((4, 4), dtype)])
     agree(jnp.linalg.cholesky, mixed)
     agree(jax.grad(lambda m: jnp.sum(jnp.linalg.cholesky(m) ** 2)), a)
@@ -88,7 +91,9 @@ def test_eigh_and_svd(dtype):
     a, s = square(dtype, 2), definite(dtype, 2)
     agree(lambda m: jnp.linalg.eigh(m)[0], s)
     agree(lambda m: (lambda w, v: v * w[..., None, :] @ jnp.swapaxes(v, -1, -2))(*jnp.linalg.eigh(m)), s)
-    agree(jax.grad(lambda m: jnp.sum(jnp.linalg.eigh(m)[0] ** 3)), s, rtol=2e-3 if dtype == np.float32 else 1e-9)
+    agree(
+        jax.grad(lambda m: jnp.sum(jnp.linalg.eigh(m)[0] ** 3)), s, rtol=2e-3 if dtype == np.float32 else 1e-9
+    )
     for m in (a, a[:, :, :3], a[:, :3]):
         agree(lambda m: jnp.linalg.svd(m, compute_uv=False), m)
         for full in (True, False):

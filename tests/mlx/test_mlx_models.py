@@ -110,7 +110,16 @@ def test_diffrax_solve_and_its_gradient():
         control = diffrax.PIDController(1e-4, 1e-6)
         at = diffrax.SaveAt(ts=jnp.linspace(0, 2, 5))
         return diffrax.diffeqsolve(
-            term, diffrax.Tsit5(), 0.0, 2.0, 0.1, y0, args=damping, stepsize_controller=control, max_steps=64, saveat=at
+            term,
+            diffrax.Tsit5(),
+            0.0,
+            2.0,
+            0.1,
+            y0,
+            args=damping,
+            stepsize_controller=control,
+            max_steps=64,
+            saveat=at,
         ).ys
 
     args = (draw(2), jnp.float32(0.3))
@@ -139,13 +148,19 @@ def test_hmc_chain():
         return q, (q, taken)
 
     chain = lambda q, key: lax.scan(step, q, jax.random.split(key, 20))[1]
-    (ours, took), (theirs, took2) = (run(chain)(draw(3), jax.random.key(1)) for run in (mlx_backend.jit, jax.jit))
+    (ours, took), (theirs, took2) = (
+        run(chain)(draw(3), jax.random.key(1)) for run in (mlx_backend.jit, jax.jit)
+    )
     assert (took == took2).all()
     close(ours, theirs, 1e-3)
 
 
 def test_pinn_laplacian_gradient():
-    params = [(draw(2, 8, seed=1), draw(8, seed=2)), (draw(8, 8, seed=3) / 3, draw(8, seed=4)), (draw(8, 1, seed=5), draw(1, seed=6))]
+    params = [
+        (draw(2, 8, seed=1), draw(8, seed=2)),
+        (draw(8, 8, seed=3) / 3, draw(8, seed=4)),
+        (draw(8, 1, seed=5), draw(1, seed=6)),
+    ]
 
     def u(params, x):
         for w, b in params[:-1]:

@@ -62,7 +62,9 @@ def test_bits(dtype, rng):
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 def test_float_steps_and_rounding(dtype, rng):
     x, y = draw(rng, dtype, (400,)), draw(rng, dtype, (400,))
-    check("nextafter", x, y, tolerance=1e-30 if dtype == np.float16 else 0)  # NumPy's float16 keeps the sign of zero x
+    check(
+        "nextafter", x, y, tolerance=1e-30 if dtype == np.float16 else 0
+    )  # NumPy's float16 keeps the sign of zero x
     for name in ("is_finite", "floor", "ceil", "round_even"):
         check(name, x)
 
@@ -80,11 +82,21 @@ def test_casts_saturate_wrap_and_truncate(dtype, rng):
 @every_dtype
 def test_reductions(dtype, rng):
     z, empty = draw(rng, dtype, (3, 4, 5)), np.zeros((0, 3), dtype)
-    kinds = ["sum", "prod", *(() if dtype == C64 else ("max", "min")), *(("and", "or", "xor") if dtype.kind in "iub" else ())]
+    kinds = [
+        "sum",
+        "prod",
+        *(() if dtype == C64 else ("max", "min")),
+        *(("and", "or", "xor") if dtype.kind in "iub" else ()),
+    ]
     for kind in kinds:
         smooth = kind in ("sum", "prod")
         for axes in ((0,), (0, 2), (0, 1, 2), (1, 2)):
-            check("reduce_" + kind, tame(z) if smooth else z, axes=axes, tolerance=10 * loose(dtype) if smooth else 0)
+            check(
+                "reduce_" + kind,
+                tame(z) if smooth else z,
+                axes=axes,
+                tolerance=10 * loose(dtype) if smooth else 0,
+            )
         for axes in ((0,), (1,), (0, 1)):
             check("reduce_" + kind, empty, axes=axes)
 
@@ -110,7 +122,13 @@ def test_order_and_cumulation(dtype, rng):
     for name in ("cumsum", "cumprod", *(() if dtype == C64 else ("cummax", "cummin"))):
         smooth = name in ("cumsum", "cumprod")
         for axis, reverse in ((1, False), (2, True)):
-            check(name, tame(z) if smooth else z, axis=axis, reverse=reverse, tolerance=10 * loose(dtype) if smooth else 0)
+            check(
+                name,
+                tame(z) if smooth else z,
+                axis=axis,
+                reverse=reverse,
+                tolerance=10 * loose(dtype) if smooth else 0,
+            )
 
 
 @every_dtype
@@ -151,14 +169,34 @@ def test_indexing_clamps_and_scatters(dtype, rng):
     check("take", z, np.array([0, 3, 3, 1], np.int64), axis=1)
     check("gather_flat", z.reshape(-1), rng.integers(0, 60, (2, 5)).astype(np.int64))
     check("take_along_axis", z, rng.integers(0, 4, (3, 2, 5)).astype(np.int32), axis=1)
-    target, at, new = tame(z).reshape(-1), rng.integers(0, 60, 30).astype(np.int32), tame(draw(rng, dtype, (30,)))
+    target, at, new = (
+        tame(z).reshape(-1),
+        rng.integers(0, 60, 30).astype(np.int32),
+        tame(draw(rng, dtype, (30,))),
+    )
     rows = tame(draw(rng, dtype, (30, 5)))
     for kind in ("set", "add", "mul", *(() if dtype == C64 else ("max", "min"))):
         check("scatter_flat", target, at, new, kind=kind, unique=False, tolerance=10 * loose(dtype))
-        check("scatter_rows", target.reshape(12, 5), at % 12, rows, kind=kind, unique=False, tolerance=10 * loose(dtype))
+        check(
+            "scatter_rows",
+            target.reshape(12, 5),
+            at % 12,
+            rows,
+            kind=kind,
+            unique=False,
+            tolerance=10 * loose(dtype),
+        )
     if dtype in FLOATS:  # a NaN that meets a number wins
         for kind in ("max", "min"):
-            check("scatter_flat", z.reshape(-1), at, draw(rng, dtype, (30,)), kind=kind, unique=False, tolerance=1e-30)
+            check(
+                "scatter_flat",
+                z.reshape(-1),
+                at,
+                draw(rng, dtype, (30,)),
+                kind=kind,
+                unique=False,
+                tolerance=1e-30,
+            )
 
 
 @every_dtype
