@@ -265,7 +265,7 @@ def fori_loop(
     _refuse_mask_operands(staged, inputs, "fori loop")
     body = _one(staged)
     if start == stop:
-        return carry
+        return carry if is_tracer(carry) else jax_api.staged_constant(carry)  # computed from its operands all the same
     dtype = carry.dtype
 
     def step(i, c):

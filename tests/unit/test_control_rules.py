@@ -247,3 +247,10 @@ def test_a_leaked_tracer_is_a_tracer_error():
     qb.jit(lambda x: (kept.append(x), x)[1])(qb.array(1.0))
     with pytest.raises(qb.TracerError, match="another trace"):
         qb.jit(lambda y: y * kept[0])(qb.array(1.0))
+
+
+def test_no_trips_over_a_constant_still_count_as_computed_from_the_operands():
+    f = lambda x: qb.fori_loop(0, 0, lambda i, c, x: c * x, qb.array(2.0), operands=(x,))
+    assert qb.grad(f)(qb.array(1.5)) == 0.0 and qb.jit(f)(qb.array(1.5)) == 2.0
+    g = lambda x: qb.fori_loop(3, 3, lambda i, c: c * c, x)
+    assert qb.grad(g)(qb.array(1.5)) == 1.0 and qb.hessian(g)(qb.array(1.5)) == 0.0
