@@ -192,7 +192,7 @@ def __getattr__(name: str) -> Any:
     return getattr(_jax, name)
 
 
-__all__: list[str] = [_n for _n in {*dir(_jax), *CONTROL_FLOW} if not _n.startswith("_")]
+__all__ = [_n for _n in {*dir(_jax), *CONTROL_FLOW} if not _n.startswith("_")]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __dir__() -> list[str]:

@@ -22,6 +22,7 @@ import threading
 from typing import Any
 
 import jax
+import jax.core
 
 from ..lowering import jax_api as _jax_api
 from . import lax as _engine_lax
