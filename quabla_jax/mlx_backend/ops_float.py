@@ -94,8 +94,7 @@ def cbrt(x: mx.array) -> mx.array:
     usual = (size > lit(x, 0)) & mx.isfinite(size)
     safe = mx.where(usual, size, lit(x, 1))
     root = mx.power(safe, lit(x, 1 / 3))
-    square = root * root
-    root = root - (root * square - safe) / (lit(x, 3) * square)
+    root = root - (root - safe / (root * root)) * lit(x, 1 / 3)
     root = mx.where(usual, root, size)
     return mx.where(x < lit(x, 0), -root, mx.where(x == lit(x, 0), x, root))
 

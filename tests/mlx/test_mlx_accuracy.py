@@ -95,6 +95,12 @@ def test_special_values(name, dtype):
     np.testing.assert_array_equal(np.signbit(got[settled]), np.signbit(expected[settled]))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_cube_roots_of_extremes(dtype):
+    x = np.array([np.finfo(dtype).max, -np.finfo(dtype).max, np.finfo(dtype).tiny], dtype)
+    np.testing.assert_allclose(run_op("cbrt", x)[0], np.cbrt(x), rtol=4 * np.finfo(dtype).eps)
+
+
 def test_power_and_angle_corners():
     x = np.array([0.0, -1.0, np.nan, 2.0, -8.0, np.inf, -np.inf, 0.0, 5.0], np.float64)
     y = np.array([0.0, np.inf, 0.0, np.nan, 1 / 3, -1.0, 3.0, -2.0, 0.5], np.float64)
