@@ -15,11 +15,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
-import mpmath
-import numpy as np
-from jax import lax
+HERE = Path(__file__).resolve().parent
+sys.path[:] = [p for p in sys.path if Path(p).resolve() != HERE]  # its neighbours are named like libraries
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import mpmath  # noqa: E402
+import numpy as np  # noqa: E402
+from jax import lax  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 COMMAND = "python benchmarks/accuracy.py"
@@ -69,7 +72,9 @@ def points(spans: list[tuple[float, float]], count: int, dtype, coarse: bool) ->
     parts = []
     for low, high in spans:
         parts.append(rng.uniform(low, high, count))
-        size = np.exp(rng.uniform(math.log(max(abs(low), abs(high)) * 1e-6), math.log(max(abs(low), abs(high))), count))
+        size = np.exp(
+            rng.uniform(math.log(max(abs(low), abs(high)) * 1e-6), math.log(max(abs(low), abs(high))), count)
+        )
         parts.append(size if low >= 0 else size * rng.choice([-1, 1], count))
     x = np.concatenate(parts)
     x = x[(x >= spans[0][0]) | (len(spans) > 1)]
@@ -116,7 +121,11 @@ def on_compositions(fun, x):
 def on_mlx(fun, x):
     from quabla_jax import mlx_backend
 
-    return np.asarray(mlx_backend.jit(fun, device="mlx:cpu")(x)) if _mlx_takes_device() else np.asarray(mlx_backend.jit(fun)(x))
+    return (
+        np.asarray(mlx_backend.jit(fun, device="mlx:cpu")(x))
+        if _mlx_takes_device()
+        else np.asarray(mlx_backend.jit(fun)(x))
+    )
 
 
 def _mlx_takes_device() -> bool:
@@ -135,7 +144,12 @@ def on_torch(fun, x):
     return torch_bridge.to_torchscript(fun, x)(torch.from_numpy(x)).numpy()
 
 
-TARGETS: dict[str, Callable] = {"JAX": on_jax, "compositions": on_compositions, "MLX (CPU)": on_mlx, "TorchScript": on_torch}
+TARGETS: dict[str, Callable] = {
+    "JAX": on_jax,
+    "compositions": on_compositions,
+    "MLX (CPU)": on_mlx,
+    "TorchScript": on_torch,
+}
 
 
 def available() -> dict[str, Callable]:
@@ -168,7 +182,12 @@ def report(count: int, only: str | None = None) -> tuple[str, list[str]]:
         "",
     ]
     for dtype in DTYPES:
-        lines += [f"## {np.dtype(dtype).name}", "", "| function | " + " | ".join(targets) + " |", "|---|" + "---|" * len(targets)]
+        lines += [
+            f"## {np.dtype(dtype).name}",
+            "",
+            "| function | " + " | ".join(targets) + " |",
+            "|---|" + "---|" * len(targets),
+        ]
         for name in FUNCTIONS:
             if only not in (None, name):
                 continue
@@ -179,7 +198,9 @@ def report(count: int, only: str | None = None) -> tuple[str, list[str]]:
                 over = error > bar
                 cells.append(f"**{_show(error)}**" if over else _show(error))
                 if over:
-                    missed.append(f"{name} {np.dtype(dtype).name} on {target}: {_show(error)} ulp, bar {_show(bar)}")
+                    missed.append(
+                        f"{name} {np.dtype(dtype).name} on {target}: {_show(error)} ulp, bar {_show(bar)}"
+                    )
             lines.append(f"| {name} | " + " | ".join(cells) + " |")
             print(lines[-1], flush=True)
         lines.append("")
@@ -187,7 +208,9 @@ def report(count: int, only: str | None = None) -> tuple[str, list[str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-o", type=Path, default=Path(__file__).parents[1] / "docs" / "accuracy.md")
     parser.add_argument("--points", type=int, default=400)
     parser.add_argument("--only")

@@ -1,14 +1,18 @@
 """Writes docs/primitives.md from the lowering rules and from what each target says it supports.
 
-    python benchmarks/primitives_table.py [-o docs/primitives.md]
+python benchmarks/primitives_table.py [-o docs/primitives.md]
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
-from quabla_jax.lowering import interpreter, table
+HERE = Path(__file__).resolve().parent
+sys.path[:] = [p for p in sys.path if Path(p).resolve() != HERE]  # its neighbours are named like libraries
+
+from quabla_jax.lowering import interpreter, table  # noqa: E402
 
 COMMAND = "python benchmarks/primitives_table.py"
 

@@ -1,8 +1,8 @@
 """JAX programs as core ops: lower() makes a Program that every target reads.
 
-    program = lower(fun, *example_args)     # jaxpr -> core ops, loops and branches
-    check(program, builder)                 # raises before anything runs if the target lacks an op
-    outputs = emit(program, builder, inputs)
+program = lower(fun, *example_args)     # jaxpr -> core ops, loops and branches
+check(program, builder)                 # raises before anything runs if the target lacks an op
+outputs = emit(program, builder, inputs)
 """
 
 from typing import TYPE_CHECKING
@@ -21,7 +21,12 @@ __all__ = [
     "emit", "lower", "run_on_numpy", "walk",
 ]  # fmt: skip
 
-_LATE = {"lower": ("interpreter", "lower"), "check": ("interpreter", "check"), "as_text": ("text", "as_text"), "run_on_numpy": ("numpy_builder", "run")}
+_LATE = {
+    "lower": ("interpreter", "lower"),
+    "check": ("interpreter", "check"),
+    "as_text": ("text", "as_text"),
+    "run_on_numpy": ("numpy_builder", "run"),
+}
 
 
 def __getattr__(name: str):

@@ -216,7 +216,11 @@ def _table() -> dict[str, CoreOp]:
     )
     family(
         "host",
-        ("host_call", "callback results", "callback(*inputs) on the host, results ((shape, dtype), ...); a target may refuse it"),
+        (
+            "host_call",
+            "callback results",
+            "callback(*inputs) on the host, results ((shape, dtype), ...); a target may refuse it",
+        ),
     )
     return {row.name: row for row in rows}
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import UnsupportedOperationError
-from . import numpy_ops, numpy_special
+from . import numpy_linalg, numpy_ops, numpy_special
 from .core_ops import CORE_OPS
 from .infer import infer
 from .program import Branch, Const, Loop, Node, Op, Region, Value
 
-assert numpy_special  # its rows fold constants
+assert numpy_linalg and numpy_special  # imported for the rows that they add
 
 __all__ = ["Emitter", "Session", "Scalar"]
 
@@ -144,14 +144,21 @@ class Emitter:
         if sum(math.prod(shape) for shape, _ in specs) > FOLD_LIMIT:
             return None
         results = numpy_ops.evaluate(name, arrays, params)
-        return tuple([self.session.const(np.asarray(a, dtype=d).reshape(s)) for a, (s, d) in zip(results, specs)])
+        return tuple(
+            [self.session.const(np.asarray(a, dtype=d).reshape(s)) for a, (s, d) in zip(results, specs)]
+        )
 
     def splat(self, value: Value) -> np.ndarray | None:
         """The 0-d array that a constant of equal elements holds, where that is plain to see."""
         if isinstance(value, Const):
             return value.array if not value.shape else None
         node = self.producer.get(value)
-        if isinstance(node, Op) and node.name == "broadcast" and isinstance(node.inputs[0], Const) and not node.inputs[0].shape:
+        if (
+            isinstance(node, Op)
+            and node.name == "broadcast"
+            and isinstance(node.inputs[0], Const)
+            and not node.inputs[0].shape
+        ):
             return node.inputs[0].array
         return None
 
@@ -212,7 +219,9 @@ class Emitter:
             on_true, on_false = (self.broadcast_to(v, mask.shape) for v in (on_true, on_false))
         return self.op("select", mask, on_true, on_false)
 
-    def slice(self, x: Value, start: Sequence[int], limit: Sequence[int], stride: Sequence[int] | None = None) -> Value:
+    def slice(
+        self, x: Value, start: Sequence[int], limit: Sequence[int], stride: Sequence[int] | None = None
+    ) -> Value:
         stride = (1,) * x.ndim if stride is None else tuple(stride)
         return self.op("slice", x, start=tuple(start), limit=tuple(limit), stride=stride)
 
@@ -221,7 +230,14 @@ class Emitter:
         lows[axis], highs[axis], steps[axis] = start, limit, stride
         return self.slice(x, lows, highs, steps)
 
-    def pad(self, x: Value, value: Scalar, low: Sequence[int], high: Sequence[int], interior: Sequence[int] | None = None) -> Value:
+    def pad(
+        self,
+        x: Value,
+        value: Scalar,
+        low: Sequence[int],
+        high: Sequence[int],
+        interior: Sequence[int] | None = None,
+    ) -> Value:
         value = value if isinstance(value, Value) else self.const(value, x.dtype)
         interior = (0,) * x.ndim if interior is None else tuple(interior)
         return self.op("pad", x, value, low=tuple(low), high=tuple(high), interior=interior)
@@ -234,14 +250,25 @@ class Emitter:
 
     # control flow
 
-    def region(self, inputs: Sequence[Value], build: Callable[[Emitter, list[Value]], Sequence[Value]]) -> Region:
+    def region(
+        self, inputs: Sequence[Value], build: Callable[[Emitter, list[Value]], Sequence[Value]]
+    ) -> Region:
         """A closed region with inputs of the given shapes and dtypes, filled by build(emitter, inputs) -> outputs."""
         inner = Emitter(self.session)
         inner.source = self.source
         params = [Value(v.shape, v.dtype) for v in inputs]
         return inner.finish(params, build(inner, list(params)))
 
-    def loop(self, kind: str, consts: Sequence[Value], init: Sequence[Value], body: Region, *, xs: Sequence[Value] = (), **fields: Any) -> list[Value]:
+    def loop(
+        self,
+        kind: str,
+        consts: Sequence[Value],
+        init: Sequence[Value],
+        body: Region,
+        *,
+        xs: Sequence[Value] = (),
+        **fields: Any,
+    ) -> list[Value]:
         length = fields.get("length")
         n_carry = len(init)
         outputs = [Value(v.shape, v.dtype) for v in body.outputs[:n_carry]]
@@ -253,7 +280,13 @@ class Emitter:
         self._append(node)
         return outputs
 
-    def branch(self, index: Value, operands: Sequence[Value], branches: Sequence[Region], predicate: Value | None = None) -> list[Value]:
+    def branch(
+        self,
+        index: Value,
+        operands: Sequence[Value],
+        branches: Sequence[Region],
+        predicate: Value | None = None,
+    ) -> list[Value]:
         outputs = tuple(Value(v.shape, v.dtype) for v in branches[0].outputs)
         self._append(Branch(index, tuple(operands), tuple(branches), outputs, predicate, self.source))
         return list(outputs)
@@ -308,7 +341,11 @@ def _simplify(name: str, inputs: tuple[Value, ...], params: dict[str, Any]) -> V
     if name == "transpose":
         return inputs[0] if params["perm"] == tuple(range(len(params["perm"]))) else None
     if name == "slice":
-        same = params["limit"] == inputs[0].shape and not any(params["start"]) and all(s == 1 for s in params["stride"])
+        same = (
+            params["limit"] == inputs[0].shape
+            and not any(params["start"])
+            and all(s == 1 for s in params["stride"])
+        )
         return inputs[0] if same else None
     if name == "concat":
         return inputs[0] if len(inputs) == 1 else None

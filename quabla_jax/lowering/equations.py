@@ -10,7 +10,16 @@ import numpy as np
 from . import jax_api
 from .program import Const, Op, Region
 
-__all__ = ["CondEqn", "Counter", "ScanEqn", "WhileEqn", "counter_of", "decode_cond", "decode_scan", "decode_while"]
+__all__ = [
+    "CondEqn",
+    "Counter",
+    "ScanEqn",
+    "WhileEqn",
+    "counter_of",
+    "decode_cond",
+    "decode_scan",
+    "decode_while",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +98,9 @@ def counter_of(cond: Region, body: Region, n_consts: int) -> Counter | None:
     return None
 
 
-def _counter(small: Any, large: Any, cond: Region, body: Region, n_consts: int, exact: bool) -> Counter | None:
+def _counter(
+    small: Any, large: Any, cond: Region, body: Region, n_consts: int, exact: bool
+) -> Counter | None:
     if small not in cond.inputs or small.dtype.kind not in "iu" or small.shape:
         return None
     position = cond.inputs.index(small)

@@ -110,7 +110,12 @@ def _matmul(shapes, dtypes, params) -> list[Spec]:
 def _conv(shapes, dtypes, params) -> list[Spec]:
     space = []
     for n, k, stride, (lo, hi), inner, dilation in zip(
-        shapes[0][2:], shapes[1][2:], params["strides"], params["padding"], params["lhs_dilation"], params["rhs_dilation"]
+        shapes[0][2:],
+        shapes[1][2:],
+        params["strides"],
+        params["padding"],
+        params["lhs_dilation"],
+        params["rhs_dilation"],
     ):
         padded = lo + hi + (0 if n == 0 else (n - 1) * inner + 1)
         reach = 0 if k == 0 else (k - 1) * dilation + 1
@@ -177,7 +182,9 @@ _BY_NAME = {
 }  # fmt: skip
 
 
-def infer(name: str, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[np.dtype], params: Mapping[str, Any]) -> list[Spec]:
+def infer(
+    name: str, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[np.dtype], params: Mapping[str, Any]
+) -> list[Spec]:
     """(shape, dtype) of every result of a core op, from its inputs' shapes and dtypes and its params."""
     rule = _BY_NAME.get(name)
     if rule is None:

@@ -80,10 +80,19 @@ class _Frame:
 
     __slots__ = ("equations", "position", "env", "outvars", "targets")
 
-    def __init__(self, emitter: Emitter, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Value], targets: Sequence[Any]):
+    def __init__(
+        self,
+        emitter: Emitter,
+        jaxpr: Any,
+        consts: Sequence[Any],
+        inputs: Sequence[Value],
+        targets: Sequence[Any],
+    ):
         self.equations = jaxpr.eqns
         self.position = 0
-        self.env: dict[Any, Value] = dict(zip(jaxpr.constvars, (constant(emitter, c) for c in consts), strict=True))
+        self.env: dict[Any, Value] = dict(
+            zip(jaxpr.constvars, (constant(emitter, c) for c in consts), strict=True)
+        )
         self.env.update(zip(jaxpr.invars, inputs, strict=True))
         self.outvars = jaxpr.outvars
         self.targets = targets
@@ -140,7 +149,9 @@ def lower_region(emitter: Emitter, jaxpr: Any, inputs: Sequence[Value]) -> Regio
 
 def apply_rule(emitter: Emitter, eqn: Any, inputs: list[Value]) -> Any:
     """What the equation's rule makes of it: a Value, Values, or an Inline."""
-    emitter.source = jax_api.source_line(eqn.source_info) or emitter.source  # inside a library: the call that led there
+    emitter.source = (
+        jax_api.source_line(eqn.source_info) or emitter.source
+    )  # inside a library: the call that led there
     primitive = eqn.primitive
     rule = rules.RULES.get(primitive)
     if rule is None:
@@ -178,7 +189,9 @@ def expand(emitter: Emitter, eqn: Any, inputs: list[Value]) -> rules.Inline:
         fun = (jax_api.python_lowering(eqn.primitive) or (None,))[0]
     if fun is None:
         raise unsupported(
-            emitter, eqn, "it has no rule and JAX has no Python definition of it; register one in quabla_jax.lowering.rules"
+            emitter,
+            eqn,
+            "it has no rule and JAX has no Python definition of it; register one in quabla_jax.lowering.rules",
         )
     return rules.Inline(expansion(eqn, fun), tuple(inputs))
 
@@ -187,7 +200,13 @@ def expansion(eqn: Any, fun: Callable[..., Any]) -> Any:
     """fun(*inputs, **params) traced on an equation's input types; kept for equations alike."""
     avals = [v.aval for v in eqn.invars]
     structs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
-    key: Any = (eqn.primitive, fun, jax_api.trace_settings(), tuple((a.shape, a.dtype) for a in avals), tuple(eqn.params.items()))
+    key: Any = (
+        eqn.primitive,
+        fun,
+        jax_api.expansion_settings(),
+        tuple((a.shape, a.dtype) for a in avals),
+        tuple(eqn.params.items()),
+    )
     try:
         found = _retraced.get(key)
     except TypeError:  # a parameter that cannot be hashed: trace again

@@ -121,7 +121,7 @@ def python_lowering(primitive):
     return None
 
 
-def trace_settings() -> tuple[_Any, ...]:
+def expansion_settings() -> tuple[_Any, ...]:
     """The JAX settings that change what a Python definition traces to."""
     names = ("jax_enable_x64", "jax_threefry_partitionable", "jax_default_matmul_precision", "jax_numpy_dtype_promotion")
     return tuple(getattr(jax.config, name) for name in names)

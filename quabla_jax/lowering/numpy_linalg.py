@@ -1,10 +1,10 @@
-"""The linalg rows of the oracle: NumPy where it has the factorisation, textbook loops where it does not."""
+"""The rows of products, transforms and factorisations: NumPy where it has them, textbook loops where it does not."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .numpy_ops import TABLE
+from .numpy_ops import TABLE, pad, wide, windows
 
 __all__: list[str] = []
 
@@ -88,7 +88,9 @@ def _eigh(x):
 def _svd(x, full_matrices, compute_uv):
     safe = np.where(np.isfinite(x).all((-2, -1), keepdims=True), x, 0)
     if not compute_uv:
-        return _nan_where_not_finite(x, [np.linalg.svd(_double(safe), compute_uv=False).astype(x.real.dtype)])[0]
+        return _nan_where_not_finite(
+            x, [np.linalg.svd(_double(safe), compute_uv=False).astype(x.real.dtype)]
+        )[0]
     u, s, vh = np.linalg.svd(_double(safe), full_matrices)
     return tuple(_nan_where_not_finite(x, [s.astype(x.real.dtype), u.astype(x.dtype), vh.astype(x.dtype)]))
 
@@ -106,6 +108,52 @@ def _eig(x, left, right):
     return tuple(_nan_where_not_finite(x, outs))
 
 
+def _matmul(a, b, dtype):
+    dtype = np.dtype(dtype)
+    if dtype.kind in "iub":
+        return (
+            np.matmul(a.astype(np.int64), b.astype(np.int64)).astype(dtype)
+            if dtype.kind != "b"
+            else np.matmul(a, b)
+        )
+    return np.matmul(wide(a), wide(b)).astype(dtype)
+
+
+def _conv(x, w, strides, padding, lhs_dilation, rhs_dilation, groups):
+    low, high = [0, 0] + [lo for lo, _ in padding], [0, 0] + [hi for _, hi in padding]
+    x = pad(x, x.dtype.type(0), low, high, [0, 0] + [d - 1 for d in lhs_dilation])
+    widen = (lambda a: a.astype(np.int64)) if x.dtype.kind in "iu" else wide
+    out_channels, per_group = w.shape[:2]
+    found = windows(x, (1, 1, *w.shape[2:]), (1, 1, *strides), (1, 1, *rhs_dilation))
+    space = len(strides)
+    found = found.reshape(found.shape[: 2 + space] + w.shape[2:])
+    parts = []
+    for g in range(groups):
+        left = widen(found[:, g * per_group : (g + 1) * per_group])
+        right = widen(w[g * (out_channels // groups) : (g + 1) * (out_channels // groups)])
+        axes = [1] + list(range(2 + space, 2 + 2 * space))
+        parts.append(np.tensordot(left, right, (axes, [1] + list(range(2, 2 + space)))))
+    return np.moveaxis(np.concatenate(parts, -1), -1, 1).astype(x.dtype)
+
+
+def _fft(x, kind, lengths):
+    axes = tuple(range(x.ndim - len(lengths), x.ndim))
+    function = {"fft": np.fft.fftn, "ifft": np.fft.ifftn, "rfft": np.fft.rfftn, "irfft": np.fft.irfftn}[kind]
+    wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+    out = function(wide, s=tuple(lengths), axes=axes)
+    return out.astype(x.dtype if kind in ("fft", "ifft") else infer_fft(x.dtype, kind))
+
+
+def infer_fft(dtype, kind):
+    """dtype of an rfft or irfft."""
+    double = dtype in (np.dtype(np.float64), np.dtype(np.complex128))
+    return (
+        (np.complex128 if double else np.complex64)
+        if kind == "rfft"
+        else (np.float64 if double else np.float32)
+    )
+
+
 TABLE.update(
-    cholesky=_cholesky, triangular_solve=_triangular_solve, lu=_lu, qr=_qr, eigh=_eigh, svd=_svd, eig=_eig
+    cholesky=_cholesky, triangular_solve=_triangular_solve, lu=_lu, qr=_qr, eigh=_eigh, svd=_svd, eig=_eig, matmul=_matmul, conv=_conv, fft=_fft
 )  # fmt: skip

@@ -39,7 +39,7 @@ def _kind(dtype) -> str:
     return "f" if dtype.kind == "V" else dtype.kind
 
 
-def _wide(x: np.ndarray) -> np.ndarray:
+def wide(x: np.ndarray) -> np.ndarray:
     """x in the type that float functions are computed in."""
     if x.dtype == np.float64:
         return x.astype(np.longdouble)
@@ -51,7 +51,7 @@ def _wide(x: np.ndarray) -> np.ndarray:
 
 
 def _float_row(name: str, function: Callable[[np.ndarray], np.ndarray]) -> None:
-    TABLE[name] = lambda x: function(_wide(x)).astype(x.dtype)
+    TABLE[name] = lambda x: function(wide(x)).astype(x.dtype)
 
 
 def _logistic(x):
@@ -76,7 +76,7 @@ def _neg(x):
 @_row("abs")
 def _abs(x):
     if x.dtype.kind == "c":
-        return np.abs(_wide(x)).astype(x.real.dtype)
+        return np.abs(wide(x)).astype(x.real.dtype)
     return np.abs(x)
 
 
@@ -164,12 +164,12 @@ def _rem(x, y):
 
 @_row("pow")
 def _pow(x, y):
-    return np.power(_wide(x), _wide(y)).astype(x.dtype)
+    return np.power(wide(x), wide(y)).astype(x.dtype)
 
 
 @_row("atan2")
 def _atan2(x, y):
-    return np.arctan2(_wide(x), _wide(y)).astype(x.dtype)
+    return np.arctan2(wide(x), wide(y)).astype(x.dtype)
 
 
 def _extreme(name: str, choose, prefer_negative_zero: bool) -> None:
@@ -252,11 +252,11 @@ def _cast(x, dtype):
         return x != 0
     if _kind(x.dtype) == "f" and dtype.kind in "iu":
         info = np.iinfo(dtype)
-        wide = np.trunc(x.astype(np.longdouble))  # int64.max is no float64
-        inside = (wide >= info.min) & (wide <= info.max)
-        out = np.where(inside, wide, 0).astype(dtype)
-        out[~inside & (wide > 0)] = info.max
-        out[~inside & (wide < 0)] = info.min
+        whole = np.trunc(x.astype(np.longdouble))  # int64.max is no float64
+        inside = (whole >= info.min) & (whole <= info.max)
+        out = np.where(inside, whole, 0).astype(dtype)
+        out[~inside & (whole > 0)] = info.max
+        out[~inside & (whole < 0)] = info.min
         return out
     return x.astype(dtype)
 
@@ -286,9 +286,11 @@ def _slice(x, start, limit, stride):
 
 
 @_row("pad")
-def _pad(x, value, low, high, interior):
+def pad(x, value, low, high, interior):
     inner = [n + max(n - 1, 0) * i for n, i in zip(x.shape, interior)]
-    out = np.full([max(0, n + max(lo, 0) + max(hi, 0)) for n, lo, hi in zip(inner, low, high)], value, x.dtype)
+    out = np.full(
+        [max(0, n + max(lo, 0) + max(hi, 0)) for n, lo, hi in zip(inner, low, high)], value, x.dtype
+    )
     out[tuple(slice(max(lo, 0), max(lo, 0) + n, i + 1) for n, lo, i in zip(inner, low, interior))] = x
     return out[tuple(slice(max(-lo, 0), max(n - max(-hi, 0), 0)) for n, lo, hi in zip(out.shape, low, high))]
 
@@ -324,7 +326,9 @@ def _in_range(indices, size):
 
 TABLE["take"] = lambda x, indices, axis: np.take(x, _in_range(indices, x.shape[axis]), axis)
 TABLE["gather_flat"] = lambda x, indices: x[_in_range(indices, x.shape[0])]
-TABLE["take_along_axis"] = lambda x, indices, axis: np.take_along_axis(x, _in_range(indices, x.shape[axis]), axis)
+TABLE["take_along_axis"] = lambda x, indices, axis: np.take_along_axis(
+    x, _in_range(indices, x.shape[axis]), axis
+)
 
 
 @_row("scatter_flat", "scatter_rows")
@@ -345,24 +349,36 @@ def _scatter(x, indices, updates, kind, unique):
 def _reduce_sum(x, axes):
     if x.dtype == bool:
         return np.any(x, axes)
-    return np.sum(_wide(x) if _kind(x.dtype) in "fc" else x, axes).astype(x.dtype)
+    return np.sum(wide(x) if _kind(x.dtype) in "fc" else x, axes).astype(x.dtype)
 
 
 @_row("reduce_prod")
 def _reduce_prod(x, axes):
     if x.dtype == bool:
         return np.all(x, axes)
-    return np.prod(_wide(x) if _kind(x.dtype) in "fc" else x, axes).astype(x.dtype)
+    return np.prod(wide(x) if _kind(x.dtype) in "fc" else x, axes).astype(x.dtype)
 
 
 def least(dtype) -> Any:
     """The identity of max."""
-    return False if np.dtype(dtype).kind == "b" else np.iinfo(dtype).min if np.dtype(dtype).kind in "iu" else -np.inf
+    return (
+        False
+        if np.dtype(dtype).kind == "b"
+        else np.iinfo(dtype).min
+        if np.dtype(dtype).kind in "iu"
+        else -np.inf
+    )
 
 
 def greatest(dtype) -> Any:
     """The identity of min."""
-    return True if np.dtype(dtype).kind == "b" else np.iinfo(dtype).max if np.dtype(dtype).kind in "iu" else np.inf
+    return (
+        True
+        if np.dtype(dtype).kind == "b"
+        else np.iinfo(dtype).max
+        if np.dtype(dtype).kind in "iu"
+        else np.inf
+    )
 
 
 def _fold_axes(x, axes, combine, identity):
@@ -395,10 +411,10 @@ _arg("argmax", np.argmax)
 _arg("argmin", np.argmin)
 
 
-def _cumulative(name: str, step, wide: bool):
+def _cumulative(name: str, step, precise: bool):
     def run(x, axis, reverse):
         work = np.flip(x, axis) if reverse else x
-        work = _wide(work) if wide and _kind(x.dtype) in "fc" else work
+        work = wide(work) if precise and _kind(x.dtype) in "fc" else work
         parts = []
         for i in range(work.shape[axis]):
             part = np.take(work, i, axis)
@@ -422,7 +438,7 @@ def _argsort(x, axis, dtype):
 
 
 @_row("windows")
-def _windows(x, sizes, strides, dilation):
+def windows(x, sizes, strides, dilation):
     reach = [(size - 1) * d + 1 for size, d in zip(sizes, dilation)]
     if any(n < r for n, r in zip(x.shape, reach)):
         counts = [0 if n < r else (n - r) // s + 1 for n, r, s in zip(x.shape, reach, strides)]
@@ -432,48 +448,9 @@ def _windows(x, sizes, strides, dilation):
     return view[picks].copy()
 
 
-@_row("matmul")
-def _matmul(a, b, dtype):
-    dtype = np.dtype(dtype)
-    if dtype.kind in "iub":
-        return np.matmul(a.astype(np.int64), b.astype(np.int64)).astype(dtype) if dtype.kind != "b" else np.matmul(a, b)
-    return np.matmul(_wide(a), _wide(b)).astype(dtype)
-
-
-@_row("conv")
-def _conv(x, w, strides, padding, lhs_dilation, rhs_dilation, groups):
-    low, high = [0, 0] + [lo for lo, _ in padding], [0, 0] + [hi for _, hi in padding]
-    x = _pad(x, x.dtype.type(0), low, high, [0, 0] + [d - 1 for d in lhs_dilation])
-    wide = (lambda a: a.astype(np.int64)) if x.dtype.kind in "iu" else _wide
-    out_channels, per_group = w.shape[:2]
-    windows = _windows(x, (1, 1, *w.shape[2:]), (1, 1, *strides), (1, 1, *rhs_dilation))
-    space = len(strides)
-    windows = windows.reshape(windows.shape[: 2 + space] + w.shape[2:])
-    parts = []
-    for g in range(groups):
-        left = wide(windows[:, g * per_group : (g + 1) * per_group])
-        right = wide(w[g * (out_channels // groups) : (g + 1) * (out_channels // groups)])
-        axes = [1] + list(range(2 + space, 2 + 2 * space))
-        parts.append(np.tensordot(left, right, (axes, [1] + list(range(2, 2 + space)))))
-    return np.moveaxis(np.concatenate(parts, -1), -1, 1).astype(x.dtype)
-
-
-@_row("fft")
-def _fft(x, kind, lengths):
-    axes = tuple(range(x.ndim - len(lengths), x.ndim))
-    function = {"fft": np.fft.fftn, "ifft": np.fft.ifftn, "rfft": np.fft.rfftn, "irfft": np.fft.irfftn}[kind]
-    wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
-    out = function(wide, s=tuple(lengths), axes=axes)
-    return out.astype(x.dtype if kind in ("fft", "ifft") else infer_fft(x.dtype, kind))
-
-
-def infer_fft(dtype, kind):
-    """dtype of an rfft or irfft."""
-    double = dtype in (np.dtype(np.float64), np.dtype(np.complex128))
-    return (np.complex128 if double else np.complex64) if kind == "rfft" else (np.float64 if double else np.float32)
-
-
 @_row("host_call")
 def _host_call(*arrays, callback, results):
     found = callback(*arrays)
-    return tuple(np.asarray(a, dtype=dtype).reshape(shape) for a, (shape, dtype) in zip(found, results, strict=True))
+    return tuple(
+        np.asarray(a, dtype=dtype).reshape(shape) for a, (shape, dtype) in zip(found, results, strict=True)
+    )

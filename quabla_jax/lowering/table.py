@@ -36,7 +36,9 @@ _FLOATS_TOO = (
     "exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh logistic pow cholesky "
     "triangular_solve lu qr eigh svd eig"
 ).split()  # fmt: skip
-_FLOATS = "floor ceil round_even cbrt erf erfc erf_inv lgamma digamma is_finite atan2 nextafter complex".split()
+_FLOATS = (
+    "floor ceil round_even cbrt erf erfc erf_inv lgamma digamma is_finite atan2 nextafter complex".split()
+)
 _INPUTS: dict[str, tuple[tuple[int, ...], ...]] = {
     "iota": (), "concat": ((2, 3), (2, 3)), "matmul": ((2, 3, 4), (2, 4, 5)), "conv": ((2, 4, 6), (6, 2, 3)),
     "fft": ((3, 8),), "dynamic_update_slice": ((2, 3), (1, 2)), "triangular_solve": ((3, 3), (3, 2)),
@@ -73,12 +75,27 @@ def _takes(name: str, dtype: np.dtype) -> bool:
     if name in _FLOATS:
         return kind in _FLOAT and (name != "complex" or dtype.itemsize >= 4)
     if name in _FLOATS_TOO:
-        return kind in (_FLOAT + _COMPLEX) and (CORE_OPS[name].family != "linalg" or dtype.itemsize >= 4 and kind != "V")
+        return kind in (_FLOAT + _COMPLEX) and (
+            CORE_OPS[name].family != "linalg" or dtype.itemsize >= 4 and kind != "V"
+        )
     if name in ("real", "imag", "conj", "fft"):
         return kind in _COMPLEX
     if name in _REAL_ONLY:
         return kind not in _COMPLEX and not (kind == "b" and name in ("lt", "le", "gt", "ge", "rem"))
-    if name in ("neg", "abs", "sign", "sub", "mul", "div", "cumsum", "cumprod", "conv", "add", "reduce_prod", "reduce_sum"):
+    if name in (
+        "neg",
+        "abs",
+        "sign",
+        "sub",
+        "mul",
+        "div",
+        "cumsum",
+        "cumprod",
+        "conv",
+        "add",
+        "reduce_prod",
+        "reduce_sum",
+    ):
         return kind != "b"
     return True
 
@@ -128,7 +145,10 @@ def _cell(name: str, supports: Supports) -> str:
 
 def markdown(targets: Mapping[str, Supports], command: str) -> str:
     """docs/primitives.md: every primitive with its rule, then every core op with what each target does."""
-    registered = sorted(((name.removesuffix("_p").lstrip("_"), r) for r in rules.REGISTERED for name in r.names), key=lambda p: p[0])
+    registered = sorted(
+        ((name.removesuffix("_p").lstrip("_"), r) for r in rules.REGISTERED for name in r.names),
+        key=lambda p: p[0],
+    )
     counts = {kind: sum(r.kind == kind for _, r in registered) for kind in rules.KINDS}
     lines = [
         "# JAX primitives and core ops",
@@ -143,6 +163,11 @@ def markdown(targets: Mapping[str, Supports], command: str) -> str:
         "A primitive of another library without a rule here (equinox's `select_if_vmap`, `unvmap_any`, `maybe_set`, "
         "`nonbatchable`; lineax's `linear_solve`; the loops of quabla_jax itself) is expanded through the Python function "
         "that it registered with JAX for its lowering.",
+        "",
+        "`pure_callback` runs on targets that stay in Python (MLX) and is refused by the others, with one exception: the "
+        "callback of equinox's `error_if` only ever raises, and where nothing can raise its results become NaN (equinox's own "
+        '`on_error="nan"`), least integers and False. Tangents of integers (float0) are bool zeros. Max pooling\'s gradient '
+        "of a window with a NaN goes to its first NaN.",
         "",
         ", ".join(f"{count} {kind}" for kind, count in counts.items()) + ".",
         "",

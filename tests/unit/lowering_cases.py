@@ -28,7 +28,27 @@ def floats(dtype) -> np.ndarray:
 
 def integers(dtype) -> np.ndarray:
     info = np.iinfo(dtype)
-    picks = {info.min, info.min + 1, info.max, info.max - 1, 0, 1, 2, 3, 5, 7, 8, 9, 31, 32, 33, 63, 64, 65, 100}
+    picks = {
+        info.min,
+        info.min + 1,
+        info.max,
+        info.max - 1,
+        0,
+        1,
+        2,
+        3,
+        5,
+        7,
+        8,
+        9,
+        31,
+        32,
+        33,
+        63,
+        64,
+        65,
+        100,
+    }
     picks |= {-1, -2, -3, -7, -8, -100} if info.min else set()
     return np.array([p for p in sorted(picks) if info.min <= p <= info.max], dtype)
 
@@ -107,9 +127,23 @@ for _from in INTS + FLOATS + [BOOL]:
     EXACT[f"convert/{_from}"] = (
         lambda x: [lax.convert_element_type(x, t) for t in INTS + FLOATS + [BOOL]], (values(_from),),
     )  # fmt: skip
-for _from, _to in [("f4", "i4"), ("f8", "u8"), ("f4", "u1"), ("i8", "i2"), ("u2", "f2"), ("i4", "f4"), ("f8", "f4")]:
-    EXACT[f"bitcast/{_from}-{_to}"] = (lambda x, t=_to: lax.bitcast_convert_type(x, np.dtype(t)), (values(_from),))
-EXACT["bitcast/u1-u4"] = (lambda x: lax.bitcast_convert_type(x, np.uint32), (np.arange(12, dtype=np.uint8).reshape(3, 4),))
+for _from, _to in [
+    ("f4", "i4"),
+    ("f8", "u8"),
+    ("f4", "u1"),
+    ("i8", "i2"),
+    ("u2", "f2"),
+    ("i4", "f4"),
+    ("f8", "f4"),
+]:
+    EXACT[f"bitcast/{_from}-{_to}"] = (
+        lambda x, t=_to: lax.bitcast_convert_type(x, np.dtype(t)),
+        (values(_from),),
+    )
+EXACT["bitcast/u1-u4"] = (
+    lambda x: lax.bitcast_convert_type(x, np.uint32),
+    (np.arange(12, dtype=np.uint8).reshape(3, 4),),
+)
 for _d in ("i4", "u8", "i8", "u1"):
     EXACT[f"integer_power/{_d}"] = (lambda x, y: jnp.power(x, y), pairs(_d))
 for _d in ("i4", "u4", "i8", "u8", "i1"):
@@ -120,7 +154,9 @@ _I = np.array([[0, 2], [1, -1], [5, 0]], np.int32)
 
 
 def _gather(mode, **kw):
-    numbers = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0, 2), start_index_map=(0, 2))
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=(1,), collapsed_slice_dims=(0, 2), start_index_map=(0, 2)
+    )
     return lambda x, i: lax.gather(x, i, numbers, (1, 3, 1), mode=mode, **kw)
 
 
@@ -142,7 +178,14 @@ for _mode in ("clip", "fill", "promise_in_bounds"):
         ),
         (_X, np.array([[0, 1, 1], [1, 9, 0], [-3, 0, 3]], np.int64)),
     )
-    for _fun in (lax.scatter, lax.scatter_add, lax.scatter_mul, lax.scatter_min, lax.scatter_max, lax.scatter_sub):
+    for _fun in (
+        lax.scatter,
+        lax.scatter_add,
+        lax.scatter_mul,
+        lax.scatter_min,
+        lax.scatter_max,
+        lax.scatter_sub,
+    ):
         if _mode != "promise_in_bounds":
             EXACT[f"{_label(_fun)}/{_mode}"] = (_scatter(_fun, _mode), (_X, _I, _U))
             EXACT[f"{_label(_fun)}/{_mode}-int"] = (
@@ -159,8 +202,15 @@ EXACT["scatter/batched"] = (
 EXACT["scatter_apply"] = (lambda x: x.at[jnp.array([0, 1, 1])].apply(lambda v: 2 * v + 1), (_X,))
 EXACT["scatter/empty"] = (lambda x, i: x.at[i].set(1.0), (_X, np.zeros((0,), np.int32)))
 for _d in ("i1", "i4", "u4", "i8", "u8"):
-    _starts = [np.array(v).astype(_d) for v in (-2, 1, 100)] if _d[0] == "i" else [np.array(v, _d) for v in (200, 1, 2)]
-    EXACT[f"dynamic_slice/{_d}"] = (lambda x, a, b, c: lax.dynamic_slice(x, (a, b, c), (1, 2, 3)), (_X, *_starts))
+    _starts = (
+        [np.array(v).astype(_d) for v in (-2, 1, 100)]
+        if _d[0] == "i"
+        else [np.array(v, _d) for v in (200, 1, 2)]
+    )
+    EXACT[f"dynamic_slice/{_d}"] = (
+        lambda x, a, b, c: lax.dynamic_slice(x, (a, b, c), (1, 2, 3)),
+        (_X, *_starts),
+    )
     EXACT[f"dynamic_update_slice/{_d}"] = (
         lambda x, a, b, c: lax.dynamic_update_slice(x, jnp.full((1, 2, 3), 9, x.dtype), (a, b, c)), (_X, *_starts),
     )  # fmt: skip
@@ -207,9 +257,15 @@ EXACT["sort/complex"] = (lambda x: lax.sort(x), (values(np.complex64),))
 EXACT["sort/two keys"] = (
     lambda a, b, c: lax.sort((a, b, c), num_keys=2), (np.array([1, 0, 1, 0, 1]), np.array([2.0, np.nan, -0.0, 5, 0.0]), np.arange(5)),
 )  # fmt: skip
-EXACT["sort/one key of two"] = (lambda a, b: lax.sort((a, b), num_keys=1), (np.array([1, 0, 1, 0, 1]), np.arange(5)))
+EXACT["sort/one key of two"] = (
+    lambda a, b: lax.sort((a, b), num_keys=1),
+    (np.array([1, 0, 1, 0, 1]), np.arange(5)),
+)
 for _d in ("f4", "i1", "u4"):
-    EXACT[f"top_k/{_d}"] = (lambda x: lax.top_k(x, 3), (values(_d)[:12] if _d != "f4" else np.nan_to_num(_N, nan=np.inf),))
+    EXACT[f"top_k/{_d}"] = (
+        lambda x: lax.top_k(x, 3),
+        (values(_d)[:12] if _d != "f4" else np.nan_to_num(_N, nan=np.inf),),
+    )
 EXACT["approx_max_k"] = (lambda x: lax.approx_max_k(x, 2), (np.array([3.0, 9, 1, 7], np.float32),))
 EXACT["approx_min_k"] = (lambda x: lax.approx_min_k(x, 2), (np.array([3.0, 9, 1, 7], np.float32),))
 EXACT["pad/mixed"] = (lambda x: lax.pad(x, np.float32(9), ((1, -1, 0), (0, 2, 1), (-1, 0, 2))), (_X,))
@@ -250,16 +306,34 @@ CLOSE["conv/batch groups"] = (
     lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"), batch_group_count=2),
     (_IMG[..., :2], _KER),
 )  # fmt: skip
-CLOSE["conv/complex"] = (lambda x, w: lax.conv_general_dilated(x, w, (1,), "SAME"), (_R.randn(2, 3, 5) + 1j, _R.randn(4, 3, 2) + 2j))
+CLOSE["conv/complex"] = (
+    lambda x, w: lax.conv_general_dilated(x, w, (1,), "SAME"),
+    (_R.randn(2, 3, 5) + 1j, _R.randn(4, 3, 2) + 2j),
+)
 _P = _R.randn(2, 5, 6)
-for _name, _op, _init in (("add", lax.add, 0.0), ("max", lax.max, -np.inf), ("min", lax.min, np.inf), ("mul", lax.mul, 1.0)):
+for _name, _op, _init in (
+    ("add", lax.add, 0.0),
+    ("max", lax.max, -np.inf),
+    ("min", lax.min, np.inf),
+    ("mul", lax.mul, 1.0),
+):
     CLOSE[f"reduce_window/{_name}"] = (
         lambda x, o=_op, i=_init: lax.reduce_window(
-            x, i, o, (1, 2, 3), (1, 2, 1), ((0, 0), (1, 1), (0, 2)), base_dilation=(1, 2, 1), window_dilation=(1, 1, 2)
+            x,
+            i,
+            o,
+            (1, 2, 3),
+            (1, 2, 1),
+            ((0, 0), (1, 1), (0, 2)),
+            base_dilation=(1, 2, 1),
+            window_dilation=(1, 1, 2),
         ),
         (_P,),
     )
-EXACT["reduce_window/int"] = (lambda x: lax.reduce_window(x, np.int8(-128), lax.max, (2,), (1,), "SAME"), (values("i1"),))
+EXACT["reduce_window/int"] = (
+    lambda x: lax.reduce_window(x, np.int8(-128), lax.max, (2,), (1,), "SAME"),
+    (values("i1"),),
+)
 _POOL = lambda x: lax.reduce_window(x, -np.inf, lax.max, (1, 2, 2), (1, 2, 2), ((0, 0), (1, 0), (0, 0)))
 CLOSE["select_and_scatter_add"] = (jax.grad(lambda x: jnp.sum(_POOL(x) ** 2)), (_P,))
 CLOSE["select_and_scatter_add/ties"] = (jax.grad(lambda x: jnp.sum(_POOL(x) ** 2)), (np.round(_P),))

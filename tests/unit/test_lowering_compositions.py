@@ -37,7 +37,9 @@ def inputs_of(name, node, rng):
         if value.dtype.kind in "iu":
             info = np.iinfo(value.dtype)
             high = 4 if name.startswith("scatter") else info.max
-            a = rng.integers(0 if name.startswith("scatter") else info.min, high, value.shape, value.dtype, endpoint=True)
+            a = rng.integers(
+                0 if name.startswith("scatter") else info.min, high, value.shape, value.dtype, endpoint=True
+            )
         else:
             a = rng.normal(size=value.shape) * 2
             if value.dtype.kind == "c":

@@ -20,7 +20,10 @@ X = np.linspace(0.1, 1.3, 6).reshape(2, 3)
 
 def agree(fun, *args, rtol=1e-12):
     """Lower, run on the oracle, compare with jax.jit; returns the Program."""
-    leaves = [jax.random.key_data(a) if jax_api.is_key_dtype(jnp.asarray(a).dtype) else a for a in jax.tree.leaves(args)]
+    leaves = [
+        jax.random.key_data(a) if jax_api.is_key_dtype(jnp.asarray(a).dtype) else a
+        for a in jax.tree.leaves(args)
+    ]
     program = lowering.lower(fun, *args)
     got = lowering.run_on_numpy(program, *leaves)
     expected = jax.tree.leaves(jax.jit(fun)(*args))
@@ -41,7 +44,9 @@ def kinds(program):
 
 
 def newton(x):
-    return lax.while_loop(lambda c: jnp.abs(c[0] ** 2 - x) > 1e-9, lambda c: ((c[0] + x / c[0]) / 2, c[1] + 1), (x, 0))
+    return lax.while_loop(
+        lambda c: jnp.abs(c[0] ** 2 - x) > 1e-9, lambda c: ((c[0] + x / c[0]) / 2, c[1] + 1), (x, 0)
+    )
 
 
 CONTROL = {
@@ -94,7 +99,9 @@ KEYS = {
     "compare keys": lambda k: jax.random.split(k, 3) == jax.random.split(k, 3)[1],
     "seed": lambda k: jax.random.key_data(jax.random.key(jax.random.bits(k))),
     "clone": lambda k: jax.random.clone(k),
-    "cond on keys": lambda k: lax.cond(jax.random.bits(k) > 7, lambda q: jax.random.split(q)[0], lambda q: q, k),
+    "cond on keys": lambda k: lax.cond(
+        jax.random.bits(k) > 7, lambda q: jax.random.split(q)[0], lambda q: q, k
+    ),
 }
 
 
@@ -125,9 +132,15 @@ LINALG = {
     "qr raw": (lambda m: jnp.linalg.qr(m, "raw"), _M[:, :3]),
     "householder": (lambda m: lax.linalg.householder_product(m, m[:, 0, :3]), _M[:, :, :3]),
     "eigh": (lambda m: jnp.linalg.eigh(m)[0], _S),
-    "eigh vectors": (lambda m: (lambda w, v: (v * w[..., None, :]) @ v.swapaxes(-1, -2))(*jnp.linalg.eigh(m)), _S),
+    "eigh vectors": (
+        lambda m: (lambda w, v: (v * w[..., None, :]) @ v.swapaxes(-1, -2))(*jnp.linalg.eigh(m)),
+        _S,
+    ),
     "svd": (lambda m: jnp.linalg.svd(m, compute_uv=False), _M[:, :3]),
-    "svd parts": (lambda m: (lambda u, s, v: (u * s[..., None, :]) @ v)(*jnp.linalg.svd(m, full_matrices=False)), _M[:, :3]),
+    "svd parts": (
+        lambda m: (lambda u, s, v: (u * s[..., None, :]) @ v)(*jnp.linalg.svd(m, full_matrices=False)),
+        _M[:, :3],
+    ),
     "eig": (lambda m: jnp.sort(jnp.linalg.eigvals(m)), _M),
     "expm": (jax.scipy.linalg.expm, _M[0]),
     "tridiagonal": (lambda m: lax.linalg.tridiagonal_solve(m[0], m[0] + 5, m[0], m[:, :2]), _M[0]),
@@ -139,7 +152,9 @@ def test_linalg(name):
     agree(*LINALG[name], rtol=1e-9)
 
 
-@pytest.mark.parametrize("flags", [(a, b, c, d, e) for a in (0, 1) for b in (0, 1) for c in (0, 1) for d in (0, 1) for e in (0, 1)])
+@pytest.mark.parametrize(
+    "flags", [(a, b, c, d, e) for a in (0, 1) for b in (0, 1) for c in (0, 1) for d in (0, 1) for e in (0, 1)]
+)
 def test_triangular_solve_on_every_side(flags):
     left, lower, transpose, unit, conjugate = map(bool, flags)
     agree(
@@ -167,7 +182,9 @@ SPECIAL = {
     "convolve": lambda x: jnp.convolve(x[0], x[1]),
     "einsum": lambda x: jnp.einsum("ij,kj,kl->il", x, x, x),
     "optimization_barrier": lambda x: lax.optimization_barrier((x, x + 1)),
-    "scatter gradient": jax.grad(lambda x: (x.at[0, jnp.array([0, 1, 2])].multiply(x[1], unique_indices=True) ** 2).sum()),
+    "scatter gradient": jax.grad(
+        lambda x: (x.at[0, jnp.array([0, 1, 2])].multiply(x[1], unique_indices=True) ** 2).sum()
+    ),
 }
 
 
@@ -180,22 +197,34 @@ def test_loops_are_classified():
     def loop_of(fun, *args):
         return next(n for n in agree(fun, *args).nodes if isinstance(n, Loop))
 
-    static = loop_of(lambda x: lax.while_loop(lambda c: c[0] < 9, lambda c: (c[0] + 1, c[1] * 2), (4, x))[1], 1.0)
+    static = loop_of(
+        lambda x: lax.while_loop(lambda c: c[0] < 9, lambda c: (c[0] + 1, c[1] * 2), (4, x))[1], 1.0
+    )
     assert (static.kind, static.length, static.trip, static.cond) == ("counted", 5, None, None)
     dynamic = loop_of(lambda x, n: lax.fori_loop(1, n, lambda i, c: c * 2, x), 1.0, 4)
     assert dynamic.kind == "counted" and dynamic.length is None and dynamic.trip is not None
-    flipped = loop_of(lambda x: lax.while_loop(lambda c: 9 > c[0], lambda c: (1 + c[0], c[1] * 2), (4, x))[1], 1.0)
+    flipped = loop_of(
+        lambda x: lax.while_loop(lambda c: 9 > c[0], lambda c: (1 + c[0], c[1] * 2), (4, x))[1], 1.0
+    )
     assert flipped.length == 5
     bounded = loop_of(
-        lambda x: lax.while_loop(lambda c: (c[1] < 50) & (c[0] < 9), lambda c: (c[0] + 1, c[1] * 2), (0, x))[1], 1.0
+        lambda x: lax.while_loop(lambda c: (c[1] < 50) & (c[0] < 9), lambda c: (c[0] + 1, c[1] * 2), (0, x))[
+            1
+        ],
+        1.0,
     )
     assert (bounded.kind, bounded.bound) == ("while", 9)
     free = loop_of(lambda x: lax.while_loop(lambda c: c < 50, lambda c: c * 2, x), 1.0)
     assert (free.kind, free.bound, free.total) == ("while", None, True)
-    step_two = loop_of(lambda x: lax.while_loop(lambda c: c[0] < 9, lambda c: (c[0] + 2, c[1] * 2), (0, x))[1], 1.0)
+    step_two = loop_of(
+        lambda x: lax.while_loop(lambda c: c[0] < 9, lambda c: (c[0] + 2, c[1] * 2), (0, x))[1], 1.0
+    )
     assert step_two.kind == "while" and step_two.bound is None
     moving = loop_of(
-        lambda x: lax.while_loop(lambda c: c[0] < c[2], lambda c: (c[0] + 1, c[1] * 2, c[2] - 1), (0, x, 9))[1], 1.0
+        lambda x: lax.while_loop(lambda c: c[0] < c[2], lambda c: (c[0] + 1, c[1] * 2, c[2] - 1), (0, x, 9))[
+            1
+        ],
+        1.0,
     )
     assert moving.kind == "while"
 
@@ -209,7 +238,11 @@ def test_counted_loop_at_the_ends_of_the_integers():
 
 def test_total_tells_loops_that_may_be_run_past_their_end():
     inner = lambda x: lax.while_loop(lambda c: c < 50, lambda c: c * 2, x)
-    loop = next(n for n in lowering.lower(lambda x: lax.fori_loop(0, 3, lambda i, c: inner(c) - 40, x), 1.0).nodes if isinstance(n, Loop))
+    loop = next(
+        n
+        for n in lowering.lower(lambda x: lax.fori_loop(0, 3, lambda i, c: inner(c) - 40, x), 1.0).nodes
+        if isinstance(n, Loop)
+    )
     assert not loop.total
     loop = next(
         n for n in lowering.lower(lambda x: lax.fori_loop(0, 3, lambda i, c: jnp.linalg.inv(c), x), np.eye(2)).nodes
@@ -266,7 +299,9 @@ def test_regions_are_closed():
 
 def test_trees_static_arguments_and_abstract_inputs():
     spec = jax.ShapeDtypeStruct((2,), np.float32)
-    program = lowering.lower(lambda p, n: {"y": p["a"] * n, "z": (p["b"],)}, {"a": spec, "b": spec}, 3, static_argnums=1)
+    program = lowering.lower(
+        lambda p, n: {"y": p["a"] * n, "z": (p["b"],)}, {"a": spec, "b": spec}, 3, static_argnums=1
+    )
     assert [v.dtype for v in program.inputs] == [np.float32] * 2
     out = jax.tree.unflatten(program.out_tree, lowering.run_on_numpy(program, [1, 2], [3, 4]))
     np.testing.assert_array_equal(out["y"], [3, 6])
@@ -282,8 +317,12 @@ class NoSine(NumpyBuilder):
 
 
 def test_refusals_name_the_op_the_target_and_the_line():
-    with pytest.raises(UnsupportedOperationError, match=r"sin .*sineless.*test_lowering_programs\.py:\d+") as caught:
-        lowering.lower(lambda x: lax.scan(lambda c, t: (c + jnp.sin(t), None), 0.0, x)[0], np.ones(3), builder=NoSine())
+    with pytest.raises(
+        UnsupportedOperationError, match=r"sin .*sineless.*test_lowering_programs\.py:\d+"
+    ) as caught:
+        lowering.lower(
+            lambda x: lax.scan(lambda c, t: (c + jnp.sin(t), None), 0.0, x)[0], np.ones(3), builder=NoSine()
+        )
     assert (caught.value.op, caught.value.device) == ("sin", "sineless")
     program = lowering.lower(jnp.sin, 1.0)
     with pytest.raises(UnsupportedOperationError, match="no waves"):
@@ -329,7 +368,12 @@ def test_engine_loops_expand():
 
 def test_text_shows_regions_types_and_lines():
     text = lowering.as_text(lowering.lower(CONTROL["nested"], X))
-    assert "loop 3 times" in text and "case 1" in text and "float64[2,3]" in text and "test_lowering_programs.py" in text
+    assert (
+        "loop 3 times" in text
+        and "case 1" in text
+        and "float64[2,3]" in text
+        and "test_lowering_programs.py" in text
+    )
 
 
 def test_deep_nesting_and_long_programs():
@@ -384,3 +428,10 @@ def test_every_registered_primitive_is_lowered_or_refused_with_a_reason():
     for registration in rules.REGISTERED:
         assert registration.kind in rules.KINDS
         assert (registration.kind == "refused") == bool(registration.reason)
+
+
+def test_a_widened_half_precision_product_is_not_rounded():
+    a = np.random.RandomState(0).randn(4, 6).astype(jnp.bfloat16)
+    agree(lambda a: (a @ a.T).astype(np.float32), a, rtol=1e-6)
+    agree(jax.vmap(lambda a: jnp.outer(a, a).T.astype(np.float32)), a, rtol=1e-6)
+    agree(lambda a: jnp.einsum("ij,kj->ki", a, a).astype(np.float32), a, rtol=1e-6)

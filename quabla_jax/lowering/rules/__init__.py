@@ -65,7 +65,13 @@ def find(name: str) -> Any:
 
 
 def register(
-    names: str, kind: str, function: Callable[..., Any] | None = None, *, reason: str = "", keys: bool = False, _depth: int = 1
+    names: str,
+    kind: str,
+    function: Callable[..., Any] | None = None,
+    *,
+    reason: str = "",
+    keys: bool = False,
+    _depth: int = 1,
 ) -> None:
     """Give each named primitive (an attribute such as `add_p`, blank-separated) its rule.
 
@@ -76,10 +82,14 @@ def register(
     frame = sys._getframe(_depth)
     where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
     found = {name: find(name) for name in names.split()}
-    REGISTERED.append(Registration(tuple(found), kind, frame.f_globals["__name__"].rsplit(".", 1)[-1], reason))
+    REGISTERED.append(
+        Registration(tuple(found), kind, frame.f_globals["__name__"].rsplit(".", 1)[-1], reason)
+    )
     ABSENT.extend(name for name, primitive in found.items() if primitive is None)
     # two names in one call may stand for one primitive: releases rename, and keep the old name as an alias
-    for primitive, name in {primitive: name for name, primitive in found.items() if primitive is not None}.items():
+    for primitive, name in {
+        primitive: name for name, primitive in found.items() if primitive is not None
+    }.items():
         if primitive in RULES:
             raise ValueError(f"{name} has two rules: {RULES[primitive].where} and {where}")
         RULES[primitive] = Rule(primitive, kind, function, where, reason, keys)

@@ -28,7 +28,9 @@ def _compose(name: str, fun, *, widen: bool = False) -> None:
 
         half = widen and inputs[0].dtype.name in _HALVES
         values = [e.cast(v, np.float32) for v in inputs] if half else list(inputs)
-        closed = _trace(jax_api.trace_settings(), fun, tuple((v.shape, v.dtype) for v in values), tuple(params.items()))
+        closed = _trace(
+            jax_api.expansion_settings(), fun, tuple((v.shape, v.dtype) for v in values), tuple(params.items())
+        )
         out = run_jaxpr(e, *jax_api.open_jaxpr(closed), values)
         return tuple(e.cast(v, inputs[0].dtype) if half else v for v in out)
 
@@ -106,7 +108,9 @@ def expm1(x):
     """(u - 1) x / log(u) with u = exp(x): the errors of u cancel (Kahan)."""
     u = jnp.exp(x)
     inner = jnp.where((u == 1) | (u - 1 == -1) | jnp.isinf(u), 2, u)
-    return jnp.where(u == 1, x, jnp.where((u - 1 == -1) | jnp.isinf(u), u - 1, (inner - 1) * (x / jnp.log(inner))))
+    return jnp.where(
+        u == 1, x, jnp.where((u - 1 == -1) | jnp.isinf(u), u - 1, (inner - 1) * (x / jnp.log(inner)))
+    )
 
 
 def log1p(x):
@@ -196,7 +200,9 @@ def _lgamma_positive(z):
     mid = jnp.minimum(w, 3)
     middle = (mid - 1) * (mid - 2) * series.chebyshev(mid - 2, series.LGAMMA_MIDDLE, z.dtype)
     middle = middle + jnp.log(product)
-    small = jnp.where(low, middle - jnp.log(jnp.where(low, jnp.maximum(z, np.finfo(z.dtype).tiny), 1)), middle)
+    small = jnp.where(
+        low, middle - jnp.log(jnp.where(low, jnp.maximum(z, np.finfo(z.dtype).tiny), 1)), middle
+    )
     big = jnp.maximum(z, 10)
     inverse = 1 / big
     tail = jnp.zeros_like(z)
@@ -248,7 +254,9 @@ def conv(x, w, *, strides, padding, lhs_dilation, rhs_dilation, groups):
     for place in np.ndindex(*sizes):
         start = [p * d for p, d in zip(place, rhs_dilation)]
         stop = [a + (k - 1) * s + 1 for a, k, s in zip(start, counts, strides)]
-        part = lax.slice(x, (0, 0, *start), (n, c, *stop), (1, 1, *strides)).reshape(n, groups, 1, per_group, *counts)
+        part = lax.slice(x, (0, 0, *start), (n, c, *stop), (1, 1, *strides)).reshape(
+            n, groups, 1, per_group, *counts
+        )
         weight = kernel[(..., *place)].reshape(1, groups, out // groups, per_group, *ones)
         total = total + jnp.sum(part * weight, axis=3, dtype=x.dtype)
     return total.reshape(n, out, *counts)
@@ -264,7 +272,9 @@ def cholesky(x):
         low, good = state
         done = jnp.where(rows < j, low, 0)
         row = lax.dynamic_index_in_dim(done, j, axis=-2, keepdims=False)
-        rest = lax.dynamic_index_in_dim(low, j, axis=-1, keepdims=False) - jnp.einsum("...ik,...k->...i", done, jnp.conj(row))
+        rest = lax.dynamic_index_in_dim(low, j, axis=-1, keepdims=False) - jnp.einsum(
+            "...ik,...k->...i", done, jnp.conj(row)
+        )
         pivot = jnp.real(lax.dynamic_index_in_dim(rest, j, axis=-1, keepdims=True))
         good = good & (pivot > 0)
         scaled = rest / jnp.sqrt(jnp.where(pivot > 0, pivot, 1)).astype(x.dtype)

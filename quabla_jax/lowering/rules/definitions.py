@@ -31,7 +31,9 @@ def geqrf(a):
         tail = jnp.where(rows > i, column, 0)
         scale = jnp.max(jnp.abs(column * (rows >= i)), -1)
         safe = jnp.where(scale == 0, 1, scale)
-        norm = safe * jnp.sqrt(jnp.sum(jnp.square(jnp.abs(jnp.where(rows >= i, column, 0) / safe[..., None])), -1))
+        norm = safe * jnp.sqrt(
+            jnp.sum(jnp.square(jnp.abs(jnp.where(rows >= i, column, 0) / safe[..., None])), -1)
+        )
         trivial = jnp.all(tail == 0, -1) & (jnp.imag(alpha) == 0)
         beta = jnp.where(jnp.real(alpha) >= 0, -norm, norm)
         divisor = jnp.where(trivial, 1, alpha - beta)
@@ -88,7 +90,9 @@ def _bessel_i0e(x):
 def _bessel_i1e(x):
     """exp(-|x|) I1(x), odd"""
     near, far_value, far = _bessel(x, BESSEL_I1E_SMALL, BESSEL_I1E_LARGE, 2)
-    return jnp.where(jnp.isnan(x), x, jnp.where(far, jnp.where(x < 0, -far_value, far_value), jnp.where(far, 0, x) * near))
+    return jnp.where(
+        jnp.isnan(x), x, jnp.where(far, jnp.where(x < 0, -far_value, far_value), jnp.where(far, 0, x) * near)
+    )
 
 
 def _zeta(x, q):
@@ -106,7 +110,9 @@ def _zeta(x, q):
         total += coefficient * power * factor
         k = 2 * n + 1
         factor = factor * (x + k) / a * (x + k + 1) / a
-    total = jnp.where(x == jnp.inf, jnp.where(safe > 1, 0.0, jnp.where(safe == 1, 1.0, jnp.inf)).astype(x.dtype), total)
+    total = jnp.where(
+        x == jnp.inf, jnp.where(safe > 1, 0.0, jnp.where(safe == 1, 1.0, jnp.inf)).astype(x.dtype), total
+    )
     pole = (q <= 0) & (q == jnp.floor(q))
     total = jnp.where(q > 0, total, jnp.where(pole, jnp.inf, jnp.nan)).astype(x.dtype)
     total = jnp.where(x == 1, jnp.inf, jnp.where(x < 1, jnp.nan, total))

@@ -33,7 +33,11 @@ def matmul(e: Emitter, left: Value, right: Value, dtype) -> Value:
     """[B, m, k] @ [B, k, n] in `dtype`; operands of unlike types are widened first."""
     dtype = np.dtype(dtype)
     if left.dtype != right.dtype:
-        common = np.promote_types(left.dtype, right.dtype) if "V" not in (left.dtype.kind, right.dtype.kind) else dtype
+        common = (
+            np.promote_types(left.dtype, right.dtype)
+            if "V" not in (left.dtype.kind, right.dtype.kind)
+            else dtype
+        )
         left, right = e.cast(left, common), e.cast(right, common)
     if 0 in (*left.shape, *right.shape):
         return e.full((left.shape[0], left.shape[1], right.shape[2]), 0, dtype)

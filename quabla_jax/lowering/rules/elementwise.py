@@ -171,12 +171,16 @@ def _convert(e: Emitter, eqn, x: Value):
 
 def _unrounded_product(e: Emitter, x: Value) -> Value | None:
     """A half-precision matmul that is widened at once keeps its float32 sum, as XLA keeps it."""
-    shape, node = x.shape, e.producer.get(x)
-    while isinstance(node, Op) and node.name == "reshape":
+    moves, node = [], e.producer.get(x)
+    while isinstance(node, Op) and node.name in ("reshape", "transpose"):
+        moves.append(node)
         node = e.producer.get(node.inputs[0])
     if not isinstance(node, Op) or node.name != "matmul":
         return None
-    return e.reshape(e.op("matmul", *node.inputs, dtype=np.dtype(np.float32)), shape)
+    wide = e.op("matmul", *node.inputs, dtype=np.dtype(np.float32))
+    for move in reversed(moves):
+        wide = e.op(move.name, wide, **move.params)
+    return wide
 
 
 def _bitcast(e: Emitter, eqn, x: Value):
@@ -263,7 +267,12 @@ def _mulhi(e: Emitter, eqn, x: Value, y: Value):
     if width < 64:
         wide = np.dtype(f"{x.dtype.kind}8")
         product = e.mul(e.cast(x, wide), e.cast(y, wide))
-        return e.cast(e.shift_right_arithmetic(product, width) if x.dtype.kind == "i" else e.shift_right_logical(product, width), x.dtype)
+        return e.cast(
+            e.shift_right_arithmetic(product, width)
+            if x.dtype.kind == "i"
+            else e.shift_right_logical(product, width),
+            x.dtype,
+        )
     u, v = e.bitcast(x, np.uint64), e.bitcast(y, np.uint64)
     mask = np.uint64(0xFFFFFFFF)
     ul, uh = e.and_(u, mask), e.shift_right_logical(u, 32)

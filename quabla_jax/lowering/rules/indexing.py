@@ -30,7 +30,9 @@ class _Windows:
     offsets: tuple[int, ...]
 
 
-def _locate(e: Emitter, shape, indices: Value, start_map, operand_batch, index_batch, sizes, clamp: bool) -> _Windows:
+def _locate(
+    e: Emitter, shape, indices: Value, start_map, operand_batch, index_batch, sizes, clamp: bool
+) -> _Windows:
     """Row numbers of every element of every window. `sizes`: the window's extent along every operand axis."""
     batch = indices.shape[:-1]
     whole = [d for d, n in enumerate(shape) if sizes[d] == n and d not in operand_batch]
@@ -61,7 +63,13 @@ def _locate(e: Emitter, shape, indices: Value, start_map, operand_batch, index_b
             step = e.mul(e.iota(dtype, (sizes[d],), 0), strides[d])
             flat = e.add(flat, e.broadcast(step, flat.shape, (len(batch) + i,)))
     return _Windows(
-        (*lead, *whole), tuple(shape[d] for d in lead), tuple(shape[d] for d in whole), flat, inside, batch, offsets
+        (*lead, *whole),
+        tuple(shape[d] for d in lead),
+        tuple(shape[d] for d in whole),
+        flat,
+        inside,
+        batch,
+        offsets,
     )
 
 

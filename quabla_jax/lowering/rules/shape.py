@@ -76,9 +76,7 @@ def _rev(e: Emitter, eqn, x: Value):
 
 def _tile(e: Emitter, eqn, x: Value):
     reps = eqn.params["reps"]
-    spread = e.broadcast(
-        x, [n for pair in zip(reps, x.shape) for n in pair], range(1, 2 * x.ndim, 2)
-    )
+    spread = e.broadcast(x, [n for pair in zip(reps, x.shape) for n in pair], range(1, 2 * x.ndim, 2))
     return e.reshape(spread, [r * n for r, n in zip(reps, x.shape)])
 
 
@@ -102,7 +100,12 @@ def start_index(e: Emitter, start: Value) -> Value:
 
 
 def _dynamic_slice(e: Emitter, eqn, x: Value, *starts: Value):
-    return e.op("dynamic_slice", x, *(start_index(e, s) for s in starts[: x.ndim]), sizes=tuple(eqn.params["slice_sizes"]))
+    return e.op(
+        "dynamic_slice",
+        x,
+        *(start_index(e, s) for s in starts[: x.ndim]),
+        sizes=tuple(eqn.params["slice_sizes"]),
+    )
 
 
 def _dynamic_update_slice(e: Emitter, eqn, x: Value, update: Value, *starts: Value):
