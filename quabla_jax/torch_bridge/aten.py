@@ -62,10 +62,10 @@ class Array:
     `ref` is the target's value; its shape is `stored`, which broadcasts to `shape`. `scalar` is set instead where every
     element is one number: a Python number, or a number of the target (a loop's index). `make` gives the ref of a value
     that is only built where something needs it; `truth` is the bool Array that an integer came from; `span` is the
-    least and the greatest value that a target's integer can have.
+    least and the greatest value that a target's integer can have; `source` is what the value is a reshaping of.
     """
 
-    __slots__ = ("dtype", "make", "ref", "scalar", "shape", "span", "stored", "truth", "whole")
+    __slots__ = ("dtype", "make", "ref", "scalar", "shape", "source", "span", "stored", "truth", "whole")
 
     def __init__(
         self, shape: tuple[int, ...], dtype: np.dtype, ref: Any = None, stored: Any = None, scalar: Any = None
@@ -76,6 +76,7 @@ class Array:
         self.make: Any = None
         self.truth: Array | None = None
         self.span: tuple[int, int] | None = None
+        self.source: Array | None = None
 
     @property
     def ndim(self) -> int:
@@ -226,12 +227,18 @@ class Aten(abc.ABC):
     # shapes
 
     def reshape(self, x: Array, shape: Sequence[int]) -> Array:
+        """x in another shape; made only where it is read, from what x itself is a reshaping of."""
         shape = tuple(int(n) for n in shape)
         if x.scalar is not None and x.ref is None:
             return self.spread(x, shape)
-        if x.shape == shape:
-            return x
-        return Array(shape, x.dtype, self.call("aten::reshape", self.full(x), list(shape)))
+        source = x if x.source is None else x.source
+        for same in (x, source):
+            if same.shape == shape:
+                return same
+        out = Array(shape, x.dtype)
+        out.source = source
+        out.make = lambda: self.call("aten::reshape", self.full(source), list(shape))
+        return out
 
     @staticmethod
     def spread(x: Array, shape: tuple[int, ...]) -> Array:

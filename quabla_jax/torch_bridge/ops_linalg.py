@@ -38,12 +38,16 @@ def _matmul(t: Aten, node: Op, x: Array, y: Array) -> Array:
         wide = np.dtype(np.float32)
     else:
         wide = dtype
-    a, b = (t.full(cast(t, v, wide)) for v in (x, y))
-    if shape[0] == 1:
-        flat = t.call("aten::mm", t.call("aten::squeeze", a, 0), t.call("aten::squeeze", b, 0))
-        out = t.wrap(x, t.call("aten::unsqueeze", flat, 0), shape, wide)
+    a, b = cast(t, x, wide), cast(t, y, wide)
+    _, m, n = shape
+    if shape[0] != 1:
+        out = t.wrap(x, t.call("aten::bmm", t.full(a), t.full(b)), shape, wide)
+    elif n == 1 and m != 1:  # a matrix and a vector, as most products of one batch are
+        vector = t.call("aten::mv", t.full(t.reshape(a, a.shape[1:])), t.full(t.reshape(b, b.shape[1:2])))
+        out = t.reshape(t.wrap(x, vector, (m,), wide), shape)
     else:
-        out = t.wrap(x, t.call("aten::bmm", a, b), shape, wide)
+        flat = t.call("aten::mm", t.full(t.reshape(a, a.shape[1:])), t.full(t.reshape(b, b.shape[1:])))
+        out = t.reshape(t.wrap(x, flat, (m, n), wide), shape)
     return cast(t, out, dtype)
 
 

@@ -29,7 +29,7 @@ def _direct(name: str, op: str, *tail: Any) -> None:
 
 for _name in (
     "floor ceil exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "erf erfc lgamma digamma"
+    "erf erfc"
 ).split():
     _direct(_name, f"aten::{_name}")
 _direct("neg", "aten::neg")

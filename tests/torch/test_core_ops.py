@@ -142,7 +142,7 @@ UNARY = {
     "round_even": FLOATS, "is_finite": FLOATS, "not": INTS + BOOL, "real": COMPLEX, "imag": COMPLEX, "conj": COMPLEX,
     "sqrt": FLOATS, "rsqrt": FLOATS, "exp": FLOATS, "expm1": FLOATS, "log": FLOATS, "log1p": FLOATS, "sin": F32, "cos": F32,
     "tan": F32, "asin": FLOATS, "acos": FLOATS, "atan": FLOATS, "sinh": F32, "cosh": F32, "tanh": FLOATS, "asinh": F32,
-    "acosh": F32, "atanh": F32, "logistic": FLOATS, "erf": F32, "erfc": F32, "erf_inv": F32, "lgamma": F32, "digamma": F32,
+    "acosh": F32, "atanh": F32, "logistic": FLOATS, "erf": F32, "erfc": F32, "erf_inv": F32,
 }  # fmt: skip
 
 
@@ -150,14 +150,9 @@ UNARY = {
 def test_unary(name):
     for dtype in UNARY[name]:
         x = edges(dtype)
-        if name in ("erf_inv", "lgamma", "digamma", "erfc", "erf"):
+        if name in ("erf_inv", "erfc", "erf"):
             x = np.array([0.1, 0.5, -0.3, 0.9, 0.0]).astype(dtype)
-            x = (
-                np.abs(x[:-1]) + dtype.type(2.2) if name in ("lgamma", "digamma") else x
-            )  # away from their zeros
-        assert check(
-            name, [x], ulp=8 if name in ("erf_inv", "digamma", "lgamma", "tan", "logistic") else None
-        )
+        assert check(name, [x], ulp=8 if name in ("erf_inv", "tan", "logistic") else None)
 
 
 BINARY = {
@@ -431,7 +426,7 @@ def test_factorisations():
 def test_every_row_is_tested_or_composed():
     """What torch lacks is said by supports(), so that the lowering composes it."""
     missing = {name for name in CORE_OPS if name not in ops.ROWS}
-    assert missing == {"cbrt", "population_count", "clz", "host_call"}, missing
+    assert missing == {"cbrt", "population_count", "clz", "host_call", "lgamma", "digamma"}, missing
     for name in ("cbrt", "clz"):
         value = Value((2,), np.dtype("float32" if name == "cbrt" else "int32"))
         assert ops.supports(Op(name, (value,), {}, (value,))) == f"PyTorch has no operator for {name}"
