@@ -11,7 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-__all__ = ["Items", "Num", "as_array", "axes_of", "is_number", "is_traced", "jax_dtype", "number", "promote", "static_int"]
+__all__ = [
+    "Items", "Num", "as_array", "axes_of", "dtype_number", "is_number", "is_traced", "jax_dtype", "number", "promote",
+    "listed", "static_int", "summable", "table", "together",
+]  # fmt: skip
 
 _BY_TORCH = {
     getattr(torch, name): jnp.dtype(name)
@@ -115,7 +118,9 @@ def as_array(x: Any, dtype: Any = None) -> jax.Array:
 def static_int(x: Any, what: str) -> int:
     """A Python int, where TorchScript gave one that JAX must know while tracing."""
     if isinstance(x, Num):
-        raise jax.errors.ConcretizationTypeError(x.array, f"from_torchscript: {what} must be known before the program runs")  # type: ignore[arg-type]
+        raise jax.errors.ConcretizationTypeError(
+            x.array, f"from_torchscript: {what} must be known before the program runs"
+        )  # type: ignore[arg-type]
     return int(x)
 
 
@@ -151,7 +156,12 @@ def _over(strong: Any, weak: Any) -> Any:
 def _number_dtype(x: Any) -> Any:
     kind = x.kind if isinstance(x, Num) else {bool: "b", int: "i", float: "f", complex: "c"}[type(x)]
     default = _BY_TORCH[torch.get_default_dtype()]
-    return {"b": jnp.dtype(bool), "i": jnp.dtype("int64"), "f": default, "c": _join(default, jnp.dtype("complex64"))}[kind]
+    return {
+        "b": jnp.dtype(bool),
+        "i": jnp.dtype("int64"),
+        "f": default,
+        "c": _join(default, jnp.dtype("complex64")),
+    }[kind]
 
 
 def promote(*operands: Any) -> Any:
@@ -177,3 +187,34 @@ def together(fun: Callable, *operands: Any, floating: bool = False, dtype: Any =
     common = jax.dtypes.canonicalize_dtype(common)
     out = fun(*[as_array(x).astype(common) for x in operands])
     return out if dtype is None else out.astype(dtype)
+
+
+def table() -> tuple[Callable[..., Callable], dict[str, Callable[..., Any]]]:
+    """A decorator that registers rows, and the table they go to. Names without a namespace are aten's."""
+    rows: dict[str, Callable[..., Any]] = {}
+
+    def op(*names: str) -> Callable[[Callable], Callable]:
+        def register(function: Callable) -> Callable:
+            for name in names:
+                full = name if "::" in name else f"aten::{name}"
+                assert full not in rows, full
+                rows[full] = function
+            return function
+
+        return register
+
+    return op, rows
+
+
+def listed(values: Any) -> list[Any]:
+    """A list of tensors, or of anything, as a Python list."""
+    return values.values() if isinstance(values, Items) else list(values)
+
+
+def summable(x: Any, dtype: Any) -> Any:
+    """What torch sums integers and bools as, where no dtype is asked for."""
+    return (
+        x.astype(jnp.int64)
+        if dtype is None and (x.dtype == bool or jnp.issubdtype(x.dtype, jnp.integer))
+        else x
+    )

@@ -24,7 +24,11 @@ from .import_values import Items, Num, as_array, is_number, is_traced, number
 __all__ = ["TorchFunction", "from_torchscript"]
 
 FOREVER = 2**63 - 1
-STATIC_ERRORS = (jax.errors.ConcretizationTypeError, jax.errors.TracerIntegerConversionError, jax.errors.TracerBoolConversionError)
+STATIC_ERRORS = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.TracerBoolConversionError,
+)
 
 
 class _Undefined:
@@ -44,8 +48,8 @@ class TorchFunction:
     trained. Works under every JAX transform.
     """
 
-    def __init__(self, graph: Any, params: dict[str, jax.Array], name: str):
-        self._graph, self.params, self.__name__ = graph, params, name
+    def __init__(self, graph: Any, params: dict[str, jax.Array], name: str, module: Any = None):
+        self._graph, self.params, self.__name__, self._module = graph, params, name, module
         self.num_inputs = len(list(graph.inputs())) - (1 if _has_self(graph) else 0)
 
     def __call__(self, *args: Any) -> Any:
@@ -57,11 +61,15 @@ class TorchFunction:
             raise TypeError(f"{self.__name__} takes {self.num_inputs} arguments, {len(args)} given")
         given = [a if isinstance(a, (bool, int, float, complex, type(None))) else _received(a) for a in args]
         with quiet():
-            out = _Interpreter(params).run(self._graph, ([_Module("")] if _has_self(self._graph) else []) + given)
+            out = _Interpreter(params, self._module).run(
+                self._graph, ([_Module("")] if _has_self(self._graph) else []) + given
+            )
         return _given_back(out[0])
 
     def __repr__(self) -> str:
-        return f"<TorchFunction {self.__name__} of {self.num_inputs} arguments, {len(self.params)} parameters>"
+        return (
+            f"<TorchFunction {self.__name__} of {self.num_inputs} arguments, {len(self.params)} parameters>"
+        )
 
 
 class _Module:
@@ -98,8 +106,8 @@ def _given_back(value: Any) -> Any:
 class _Interpreter:
     """Runs a graph's nodes on JAX values. Values are keyed by their name, which is unique in a graph."""
 
-    def __init__(self, params: dict[str, Any]):
-        self.params = params
+    def __init__(self, params: dict[str, Any], module: Any):
+        self.params, self.module = params, module
 
     def run(self, block: Any, inputs: Sequence[Any], outer: dict[str, Any] | None = None) -> list[Any]:
         env = dict(outer or {})
@@ -124,6 +132,9 @@ class _Interpreter:
             return [UNDEFINED]
         if kind in ("prim::ListUnpack", "prim::TupleUnpack"):
             return args[0].values() if isinstance(args[0], Items) else list(args[0])
+        if kind == "prim::ListConstruct":
+            tensors = node.output().type().getElementType().kind() == "TensorType"
+            return [Items.of(args) if tensors else args]
         rule = OPERATORS.get(kind)
         if rule is None:
             raise UnsupportedOperationError(
@@ -133,19 +144,28 @@ class _Interpreter:
         try:
             out = rule(*args)
         except UnsupportedOperationError as error:
-            raise UnsupportedOperationError(f"{error} (from {_source(node)})", op=kind, device="torchscript") from None
+            raise UnsupportedOperationError(
+                f"{error} (from {_source(node)})", op=kind, device="torchscript"
+            ) from None
         return out if node.outputsSize() != 1 else [out]
 
     def _attribute(self, owner: _Module, node: Any) -> Any:
         path = owner.child(node.s("name"))
         if node.output().type().kind() == "ClassType":
             return _Module(path)
-        if path not in self.params:
+        if path in self.params:
+            return self.params[path]
+        value = self.module
+        for name in path.split("."):
+            value = getattr(value, name, UNDEFINED)
+        if isinstance(value, torch.Tensor):
+            return jnp.asarray(_array_of(value))
+        if not isinstance(value, (bool, int, float, str, type(None), list, tuple)):
             raise UnsupportedOperationError(
                 f"from_torchscript: the attribute {path!r} is no parameter, buffer or constant number (from {_source(node)})",
                 op="prim::GetAttr", device="torchscript",
             )  # fmt: skip
-        return self.params[path]
+        return _frozen(value)
 
     # ---- branches
 
@@ -153,21 +173,9 @@ class _Interpreter:
         on_true, on_false = node.blocks()
         if not is_traced(condition):
             return self.run(on_true if condition else on_false, [], env)
-        shapes: list[list[Any]] = []
-
-        def side(block: Any) -> Callable[[], Any]:
-            def go() -> Any:
-                out = self.run(block, [], env)
-                shapes.append(out)
-                return [_pack(v) for v in out]
-
-            return go
-
-        # Each side is traced once for its structure; where they differ (a number here, an array there) both are widened.
-        trial = [jax.eval_shape(lambda b=b: [_pack(v) for v in self.run(b, [], env)]) for b in (on_true, on_false)]
+        # Each side is traced once for what it gives; where a variable is set on one side alone, the other lends its type.
         kinds = [_outline(self.run_abstract(b, env)) for b in (on_true, on_false)]
         merged = [_merge_kinds(a, b, node) for a, b in zip(*kinds, strict=True)]
-        del trial
 
         def aligned(block: Any) -> Callable[[], Any]:
             return lambda: [_as_kind(v, k) for v, k in zip(self.run(block, [], env), merged, strict=True)]
@@ -203,13 +211,18 @@ class _Interpreter:
                 raise
             return self._unrolled(body, trip, going, init, env)
 
-    def _unrolled(self, body: Any, trip: int, going: Any, init: Sequence[Any], env: dict[str, Any]) -> Sequence[Any]:
+    def _unrolled(
+        self, body: Any, trip: int, going: Any, init: Sequence[Any], env: dict[str, Any]
+    ) -> Sequence[Any]:
         """Trip by trip in Python, where what the loop computes decides shapes or indices of Python lists."""
         state, i = list(init), 0
         while i < trip and going:
             going, *state = self.run(body, [i, *state], env)
             if is_traced(going):
-                raise jax.errors.ConcretizationTypeError(as_array(going), "from_torchscript: a loop needs its condition to be known before the program runs")  # type: ignore[arg-type]
+                raise jax.errors.ConcretizationTypeError(
+                    as_array(going),
+                    "from_torchscript: a loop needs its condition to be known before the program runs",
+                )  # type: ignore[arg-type]
             i += 1
         return state
 
@@ -223,7 +236,9 @@ class _Interpreter:
                 marks = [len(found.parts) for found in lists]
                 state = [_unpack(v, k) for v, k in zip(carry, kinds, strict=True)]
                 _, *out = self.run(body, [Num(i), *state], env)
-                added = [[as_array(v) for _, v in found.parts[m:]] for found, m in zip(lists, marks, strict=True)]
+                added = [
+                    [as_array(v) for _, v in found.parts[m:]] for found, m in zip(lists, marks, strict=True)
+                ]
                 for found, m in zip(lists, marks, strict=True):
                     del found.parts[m:]
                 return [_as_kind(v, k) for v, k in zip(out, kinds, strict=True)], added
@@ -242,19 +257,33 @@ class _Interpreter:
                 found.parts.append(("many", mixed.reshape(-1, *mixed.shape[2:])))
         return [_unpack(v, k) for v, k in zip(final, kinds, strict=True)]
 
-    def _while(self, body: Any, trip: Any, going: Any, init: Sequence[Any], env: dict[str, Any]) -> Sequence[Any]:
+    def _while(
+        self, body: Any, trip: Any, going: Any, init: Sequence[Any], env: dict[str, Any]
+    ) -> Sequence[Any]:
         if _appended_to(body, env):
-            raise jax.errors.ConcretizationTypeError(jnp.int32(0), "from_torchscript: a list grows in a loop of unknown length")  # type: ignore[arg-type]
+            raise jax.errors.ConcretizationTypeError(
+                jnp.int32(0), "from_torchscript: a list grows in a loop of unknown length"
+            )  # type: ignore[arg-type]
         kinds = self._carry_kinds(body, init, env)
         count = jax.dtypes.canonicalize_dtype(jnp.int64)
-        limit = as_array(trip).astype(count) if is_traced(trip) else jnp.asarray(min(trip, jnp.iinfo(count).max), count)
+        limit = (
+            as_array(trip).astype(count)
+            if is_traced(trip)
+            else jnp.asarray(min(trip, jnp.iinfo(count).max), count)
+        )
 
         def step(state: Any) -> Any:
             i, _, carry = state
-            again, *out = self.run(body, [Num(i), *[_unpack(v, k) for v, k in zip(carry, kinds, strict=True)]], env)
+            again, *out = self.run(
+                body, [Num(i), *[_unpack(v, k) for v, k in zip(carry, kinds, strict=True)]], env
+            )
             return i + 1, as_array(again), [_as_kind(v, k) for v, k in zip(out, kinds, strict=True)]
 
-        start = (jnp.zeros((), count), as_array(going), [_as_kind(v, k) for v, k in zip(init, kinds, strict=True)])
+        start = (
+            jnp.zeros((), count),
+            as_array(going),
+            [_as_kind(v, k) for v, k in zip(init, kinds, strict=True)],
+        )
         _, _, final = loops.while_loop(lambda s: s[1] & (s[0] < limit), step, start, checkpoint="auto")
         return [_unpack(v, k) for v, k in zip(final, kinds, strict=True)]
 
@@ -267,7 +296,10 @@ class _Interpreter:
         marks = [len(found.parts) for found in lists]
 
         def go(i: Any) -> Any:
-            state = [v if k is None or k[0] == "static" and not is_number(v) else _unpack(_as_kind(v, k), k) for v, k in zip(init, kinds, strict=True)]
+            state = [
+                v if k is None or k[0] == "static" and not is_number(v) else _unpack(_as_kind(v, k), k)
+                for v, k in zip(init, kinds, strict=True)
+            ]
             _, *out = self.run(body, [Num(i), *state], env)
             box.append(out)
             return 0
@@ -323,7 +355,13 @@ def _merge_kinds(a: Any, b: Any, node: Any) -> Any:
 
 
 def _say(kind: Any) -> str:
-    return f"{kind[2]}{list(kind[1])}" if kind[0] == "array" else kind[0] if kind[0] != "static" else repr(kind[1])
+    return (
+        f"{kind[2]}{list(kind[1])}"
+        if kind[0] == "array"
+        else kind[0]
+        if kind[0] != "static"
+        else repr(kind[1])
+    )
 
 
 def _as_kind(v: Any, kind: Any) -> Any:
@@ -335,7 +373,9 @@ def _as_kind(v: Any, kind: Any) -> Any:
         return tuple(_as_kind(x, k) for x, k in zip(parts, kind[1], strict=True))
     if kind[0] == "array":
         return jnp.zeros(kind[1], kind[2]) if isinstance(v, _Undefined) else v
-    dtype = jax.dtypes.canonicalize_dtype({"bool": jnp.bool_, "int": jnp.int64, "float": jnp.float64}[kind[0]])
+    dtype = jax.dtypes.canonicalize_dtype(
+        {"bool": jnp.bool_, "int": jnp.int64, "float": jnp.float64}[kind[0]]
+    )
     return jnp.zeros((), dtype) if isinstance(v, _Undefined) else as_array(v).astype(dtype)
 
 
@@ -401,21 +441,9 @@ def _source(node: Any) -> str:
 
 
 def _collect(module: torch.jit.ScriptModule) -> dict[str, Any]:
-    """Parameters, buffers and plain attributes of a module by path."""
-    found: dict[str, Any] = {}
-    for path, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        found[path] = jnp.asarray(_array_of(tensor))
-    for path, part in module.named_modules():
-        of_class = part._c._type()  # type: ignore[union-attr]
-        for name in of_class.getAttributes() if hasattr(of_class, "getAttributes") else ():
-            key = f"{path}.{name}" if path else name
-            if key not in found and hasattr(part, name):
-                value = getattr(part, name)
-                if isinstance(value, (bool, int, float, str, type(None), list, tuple)):
-                    found[key] = value
-                elif isinstance(value, torch.Tensor):
-                    found[key] = jnp.asarray(_array_of(value))
-    return found
+    """Parameters and buffers of a module by path."""
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    return {path: jnp.asarray(_array_of(tensor)) for path, tensor in tensors}
 
 
 def from_torchscript(module_or_path: Any, method: str = "forward") -> TorchFunction:
@@ -447,7 +475,9 @@ def from_torchscript(module_or_path: Any, method: str = "forward") -> TorchFunct
             with quiet():
                 module = torch.jit.load(path, map_location="cpu")
         except Exception as error:
-            raise ValueError(f"from_torchscript: {path!r} is not a TorchScript file: {str(error).splitlines()[0][:200]}") from error
+            raise ValueError(
+                f"from_torchscript: {path!r} is not a TorchScript file: {str(error).splitlines()[0][:200]}"
+            ) from error
     if isinstance(module, torch.jit.ScriptFunction):
         graph, params = module.graph.copy(), {}
     elif isinstance(module, torch.jit.ScriptModule):
@@ -455,6 +485,10 @@ def from_torchscript(module_or_path: Any, method: str = "forward") -> TorchFunct
             raise ValueError(f"from_torchscript: the module has no method {method!r}")
         graph, params = getattr(module, method).graph.copy(), _collect(module)
     else:
-        raise TypeError(f"from_torchscript: expected a ScriptModule, a ScriptFunction or a path, got {type(module).__name__}")
+        raise TypeError(
+            f"from_torchscript: expected a ScriptModule, a ScriptFunction or a path, got {type(module).__name__}"
+        )
     inline(graph)
-    return TorchFunction(graph, params, getattr(module, "original_name", None) or getattr(module, "name", "function"))
+    return TorchFunction(
+        graph, params, getattr(module, "original_name", None) or getattr(module, "name", "function"), module
+    )
