@@ -43,6 +43,7 @@ class Body:
         for a, b in zip(self.x_avals, outs[: self.sizes[1]], strict=True):
             assert a.shape == b.shape and a.dtype == b.dtype, f"carry of type {a} becomes {b}"
         self._memo: dict[Any, Any] = {}
+        self._primal: tuple[Body, tuple[bool, ...], int] | None = None  # what this is the dual of, and where its inputs are
 
     @classmethod
     def trace(cls, fun: Callable, avals: Sequence[Any], sizes: Sequence[int]) -> Body:
@@ -53,7 +54,8 @@ class Body:
     def __call__(self, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """One step: (x', y)."""
         out = api.eval_jaxpr(self.jaxpr, (), *self.consts, *args)
-        return split(out, self.sizes[1], self.num_ys)
+        x, y = split(out, self.sizes[1], self.num_ys)
+        return x, y
 
     @functools.cached_property
     def closed(self) -> Any:
@@ -132,10 +134,18 @@ class Body:
         mask, y_mask = tuple(mask), tuple(y_mask)
 
         def make():
+            if self._primal is not None and mask == self._primal[1] and not any(y_mask[self._primal[2] :]):
+                g = self._primal[0]  # a jaxpr cannot always be cut there: a jvp ties a while loop's primals to its tangents
+                return g.only([True] * len(g.avals), y_mask[: self._primal[2]])
             lead = [False] * len(self.consts)
             used_outputs = [*self.carry(mask), *y_mask]
             jaxpr, used = api.prune_jaxpr(self.jaxpr, used_outputs, [*lead, *mask])
             left = used[len(self.consts) :]
+            if list(left) != list(mask) and api.contains_while(self.jaxpr):
+                raise ValueError(
+                    "Reverse-mode differentiation does not work for lax.while_loop or lax.fori_loop with dynamic start/stop "
+                    "values, such as the loop inside this loop's body. Give the inner loop a checkpoint."
+                )
             assert list(left) == list(mask), f"a part of a loop body needs inputs outside it: {left} against {mask}"
             consts = pick(used[: len(self.consts)], self.consts)
             return Body(jaxpr, consts, [sum(g) for g in self.groups(mask)])
@@ -183,7 +193,10 @@ class Body:
 
             tangents = [api.strong_aval(a.to_tangent_aval()) for a in pick(mask, self.avals)]
             sizes = [n + sum(m) for n, m in zip(self.sizes, self.groups(mask), strict=True)]
-            return Body.trace(f, self.weave(self.avals, tangents, mask), sizes)
+            dual = Body.trace(f, self.weave(self.avals, tangents, mask), sizes)
+            primals = self.weave([True] * len(self.avals), [False] * sum(mask), mask)
+            dual._primal = (self, tuple(primals), ny)
+            return dual
 
         return self.once(("dual", mask, y_mask), make)
 

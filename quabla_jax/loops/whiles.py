@@ -131,7 +131,8 @@ def _bind(eqn: Any, inputs: Sequence[Any], checkpoint: Any) -> list[Any] | None:
     pool = pool_for(checkpoint, sum(api.aval_bytes(a) for a in g.x_avals))
     args = settle([*c, *pick(fixed, x), *omit(fixed, x)], g.avals)
     out = iter(bind_loop(head, args, g, predicate, Lanes.none(len(args)), pool)[0])
-    return [a if f else next(out) for a, f in zip(x, fixed, strict=True)]
+    out = [a if f else next(out) for a, f in zip(x, fixed, strict=True)]
+    return [api.with_weak_type(v, getattr(w.aval, "weak_type", False)) for v, w in zip(out, eqn.outvars, strict=True)]
 
 
 def _traced(cond: Any, num_cc: int, body: Any, num_c: int) -> tuple:

@@ -140,7 +140,7 @@ def test_weak_types_promote_as_in_jax():
     ours = while_loop(lambda s: s[1] < 4, body, (1.0, 0), checkpoint=4)
     theirs = lax.while_loop(lambda s: s[1] < 4, body, (1.0, 0))
     for a, b in zip(ours, theirs):
-        assert a.dtype == b.dtype
+        assert a.dtype == b.dtype and a.weak_type == b.weak_type
         np.testing.assert_array_equal(a, b)
     weak = lambda p: while_loop(lambda s: s[1] < 4, lambda s: (s[0] * p + 0.0 * p, s[1] + 1), (1.0, 0), checkpoint=4)[0]
     np.testing.assert_allclose(jax.grad(jax.checkpoint(weak))(1.3), 4 * 1.3**3, rtol=1e-12)
@@ -210,6 +210,39 @@ def test_nested_loops():
     for order in (jax.grad, lambda f: jax.grad(jax.grad(f)), lambda f: jax.jvp(jax.grad(f), (1.2,), (1.0,))[1]):
         got, want = (o(1.2) if callable(o) else o for o in (order(ours), order(theirs)))
         np.testing.assert_allclose(got, want, **TOLERANCE)
+
+
+def test_a_plain_while_inside_differentiates_as_in_jax():
+    """Forward mode goes through jax.lax's own loop in the body; reverse mode is refused in JAX's words."""
+
+    def f(loop, p):
+        inner = lambda x: lax.while_loop(lambda y: y < 3.0, lambda y: y * 1.5, jnp.abs(x) + 0.1)
+        return loop(lambda s: s[1] < 3, lambda s: (jnp.sin(inner(s[0] * p)), s[1] + 1), (p, 0))[0]
+
+    ours = lambda p: f(lambda *a: while_loop(*a, checkpoint=4), p)
+    theirs = lambda p: f(lambda cond, body, init: lax.fori_loop(0, 3, lambda _, s: body(s), init), p)
+    np.testing.assert_allclose(derivative(ours)(1.1), derivative(theirs)(1.1), **TOLERANCE)
+    np.testing.assert_allclose(jax.linearize(ours, 1.1)[1](1.0), derivative(theirs)(1.1), **TOLERANCE)
+    with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
+        jax.grad(ours)(1.1)
+
+
+def test_bounds_known_at_run_time():
+    """fori_loop between traced bounds, with a body that reads its index."""
+    from quabla_jax.loops.whiles import dynamic_fori
+
+    w = jnp.linspace(0.1, 2.0, 12)
+    ours = lambda p, n: dynamic_fori(2, n, lambda i, x: jnp.sin(x * w[i]) + p, p, checkpoint=4)
+
+    def unrolled(p, n):
+        x = p
+        for i in range(2, n):
+            x = jnp.sin(x * w[i]) + p
+        return x
+
+    for n in (0, 2, 3, 12):
+        for order in (jax.grad, lambda f: jax.grad(jax.grad(f))):
+            np.testing.assert_allclose(jax.jit(order(ours))(0.3, n), order(unrolled)(0.3, n), **TOLERANCE)
 
 
 def test_memory_does_not_depend_on_the_trip_count():
