@@ -1,5 +1,10 @@
 """Whole programs written for Quabla give the same results here, with only the import changed."""
 
+import os
+import pathlib
+import subprocess
+import sys
+
 import pytest
 import quabla_programs
 from quabla_parity import assert_same, plain, reference
@@ -29,3 +34,13 @@ def test_gradient_and_hessian_agree(name):
 
 def test_there_are_at_least_twelve():
     assert len(quabla_programs.NAMES) >= 12
+
+
+@pytest.mark.slow
+def test_the_benchmark_prints_a_ratio_for_every_kind():
+    reference()
+    script = pathlib.Path(__file__).parents[2] / "benchmarks" / "quabla.py"
+    environment = {**os.environ, "PYTHONPATH": str(script.parents[1])}
+    command = [sys.executable, str(script), "--only", "softplus", "--rounds", "1", "--seconds", "0.01"]
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=True).stdout
+    assert printed.count("softplus_rule") == 3 and "geometric mean of all" in printed

@@ -221,3 +221,32 @@ def test_lbfgs_reports_agree_with_quabla(options):
         p, report = lib.optim.LBFGS(**options).minimize(fun, lib.array([0.5, -1.0, 2.0]))
         found.append(plain([p, report["reason"], report["iterations"], report["evaluations"]]))
     assert_same(*found, 1e-6)
+
+
+def test_arguments_of_solvers_may_be_any_pytree_under_a_transform():
+    def residual(x, p):
+        return x * p["a"]["k"] - p["b"][0]
+
+    def root(p):
+        return qb.newton(residual, qb.array(1.0), args=(p,))
+
+    gradient = qb.jit(qb.grad(root))({"a": {"k": qb.array(2.0)}, "b": [qb.array(3.0)]})
+    assert_same(plain(gradient), plain({"a": {"k": qb.array(-0.75)}, "b": [qb.array(0.5)]}), 1e-12)
+
+
+def test_an_integer_array_counts_as_the_default_float():
+    counts = jnp.arange(1, 4)
+    assert qb.sin(counts).dtype == qb.sum(counts).dtype == qb.maximum(counts, 2).dtype == np.float64
+
+
+def test_the_facade_compiles_named_programs():
+    program = qb.Compiler().trace(lambda x, y: qb.sin(x) * y, [("x", [2]), ("y", [2])])
+    inputs = {"x": jnp.asarray([1.0, 2.0]), "y": jnp.asarray([3.0, 4.0])}
+    run = program.compile("cpu")
+    np.testing.assert_allclose(run(inputs), np.sin(inputs["x"]) * inputs["y"])
+    in_x = program.vjp("ct")["x"].compile("cpu")({**inputs, "ct": jnp.ones(2)})
+    np.testing.assert_allclose(in_x, np.cos(inputs["x"]) * inputs["y"])
+    np.testing.assert_allclose(program.jvp("y").compile("cpu")(inputs), np.sin(inputs["x"]))
+    assert program.output_shapes == [[2]] and "sine" in program.stablehlo_text() and qb.devices()[0] == "cpu"
+    with pytest.raises(ValueError, match='missing input "y"'):
+        run({"x": inputs["x"]})
