@@ -57,6 +57,126 @@ if typer is not None:
 
         report()
 
+    @app.command()
+    def export(
+        function: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="What to export.")],
+        arg: Annotated[
+            list[str] | None,
+            typer.Option("--arg", metavar="f32[8,3]", help="Type of an argument; repeatable, in order."),
+        ] = None,
+        to: Annotated[
+            str, typer.Option("--to", help="torchscript, pt2 or mlx (a listing of the MLX program).")
+        ] = "torchscript",
+        output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="File to write.")] = pathlib.Path(
+            "exported"
+        ),
+        params: Annotated[
+            pathlib.Path | None,
+            typer.Option(help="An .npz of parameters; FUNCTION is called as f(params, *args)."),
+        ] = None,
+    ) -> None:
+        """Write a JAX function for another target. Files appear whole or not at all."""
+        from ._arguments import function_at, parameters_in, shape_of
+
+        if to not in ("torchscript", "pt2", "mlx"):
+            raise typer.BadParameter(f"{to!r}: expected torchscript, pt2 or mlx")
+        fun = function_at(function)
+        args = [shape_of(text) for text in arg or []]
+        tree = parameters_in(params) if params else None
+        path = (
+            output.with_suffix({"torchscript": ".pt", "pt2": ".pt2", "mlx": ".txt"}[to])
+            if not output.suffix
+            else output
+        )
+        if to == "mlx":
+            from . import mlx_backend
+            from ._files import write_text
+
+            write_text(path, mlx_backend.lower(fun, *([tree] if tree else []), *args).as_text() + "\n")
+        else:
+            from . import torch_bridge
+
+            make = torch_bridge.to_torchscript if to == "torchscript" else torch_bridge.to_exported_program
+            torch_bridge.save(make(fun, *args, params=tree), path)
+        typer.echo(f"wrote {path} ({path.stat().st_size:,} bytes)")
+
+    @app.command()
+    def draw(
+        function: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION")],
+        arg: Annotated[
+            list[str] | None,
+            typer.Option("--arg", metavar="f32[8,3]", help="Type of an argument; repeatable."),
+        ] = None,
+        grad: Annotated[bool, typer.Option("--grad", help="Draw the gradient instead.")] = False,
+        output: Annotated[
+            pathlib.Path | None, typer.Option("--output", "-o", help="A .txt, .svg or .html file.")
+        ] = None,
+    ) -> None:
+        """Show the regions of a program as nested boxes: loops, branches, carries, captures, bytes, flops."""
+        import jax
+
+        from ._arguments import function_at, shape_of
+        from ._draw import draw as drawn
+
+        fun = function_at(function)
+        picture = drawn(jax.grad(fun) if grad else fun, *[shape_of(text) for text in arg or []])
+        if output is None:
+            typer.echo(str(picture))
+        else:
+            picture.save(output)
+            typer.echo(f"wrote {output}")
+
+    @app.command()
+    def plan(
+        length: Annotated[int, typer.Option(min=1, help="Trip count.")],
+        carry: Annotated[str, typer.Option(help="Bytes of one carry, such as 40000 or 40kB.")],
+        residual: Annotated[
+            str | None, typer.Option(help="Bytes that one step's derivative needs; default: the carry's.")
+        ] = None,
+        budget: Annotated[
+            str | None, typer.Option(help="A limit such as 200MB; its plan is shown too.")
+        ] = None,
+        plot: Annotated[
+            pathlib.Path | None, typer.Option(help="Write memory against recomputation as PNG or SVG.")
+        ] = None,
+    ) -> None:
+        """Compare what a loop's gradient would store and run again under each plan."""
+        from ._plans import plot_plans, table
+
+        rows = table(length, carry, residual, budget)
+        from rich.console import Console
+        from rich.table import Table
+
+        shown = Table("checkpoint", "levels", "slots", "stored", "extra forward steps")
+        for row in rows:
+            shown.add_row(*row.cells())
+        Console().print(shown)
+        if plot is not None:
+            plot_plans(rows, plot)
+            typer.echo(f"wrote {plot}")
+
+    @app.command()
+    def bench(
+        name: Annotated[
+            str | None, typer.Argument(help="loops, while_loops, mlx, torch, quabla, overhead or accuracy.")
+        ] = None,
+    ) -> None:
+        """Run a benchmark of the repository (a clone is needed), or list them."""
+        import runpy
+
+        folder = pathlib.Path(__file__).resolve().parents[1] / "benchmarks"
+        if not folder.is_dir():
+            raise typer.BadParameter("the benchmarks lie in the repository: run this from a clone")
+        names = sorted(f.stem for f in folder.glob("*.py") if not f.stem.startswith("_"))
+        if name is None:
+            typer.echo("\n".join(names))
+            return
+        if name not in names:
+            raise typer.BadParameter(f"no benchmark {name!r}: there are {', '.join(names)}")
+        sys.path.insert(0, str(folder))
+        sys.argv = [str(folder / f"{name}.py")]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
 
 def main() -> None:
     """Entry point; errors are one line with the cure, --debug gives the traceback."""

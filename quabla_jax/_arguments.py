@@ -1,0 +1,81 @@
+"""What the command line reads: MODULE:FUNCTION, shapes such as f32[8,3], and parameter files."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+__all__ = ["function_at", "parameters_in", "shape_of", "size_of"]
+
+_DTYPES = {
+    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16", "i32": "int32",
+    "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "c64": "complex64", "c128": "complex128",
+    "bool": "bool",
+}  # fmt: skip
+
+
+def function_at(place: str) -> Callable[..., Any]:
+    """The function at "module:name" or "module:object.name"; the current folder is searched too."""
+    module, colon, name = place.partition(":")
+    if not colon or not module or not name:
+        raise ValueError(f"{place!r} is no MODULE:FUNCTION; write for instance mypackage.model:forward")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(f"cannot import {module!r}: {error}") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"{module!r} has no {name!r}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise ValueError(f"{place!r} is a {type(found).__name__}, not a function")
+    return found
+
+
+def shape_of(text: str) -> jax.ShapeDtypeStruct:
+    """f32[8,3] -> shapes for tracing; f64[] or f64 is a scalar."""
+    match = re.fullmatch(r"([a-z]+\d*)(?:\[([\d\s,]*)\])?", text.strip())
+    if match is None or match[1] not in _DTYPES:
+        raise ValueError(
+            f"{text!r} is no array type; write for instance f32[8,3], f64[] or i32[5]; dtypes: {', '.join(_DTYPES)}"
+        )
+    dtype = np.dtype(_DTYPES[match[1]]) if match[1] != "bf16" else jax.numpy.bfloat16
+    if match[1] in ("f64", "i64", "u64", "c128"):
+        jax.config.update("jax_enable_x64", True)
+    sizes = tuple(int(n) for n in (match[2] or "").split(",") if n.strip())
+    return jax.ShapeDtypeStruct(sizes, dtype)
+
+
+def size_of(text: str) -> int:
+    """Bytes from a number or a text such as 512MB."""
+    from .loops.plan import Budget
+
+    return Budget(text).bytes if not text.isdigit() else int(text)
+
+
+def parameters_in(path: str | os.PathLike) -> dict[str, Any]:
+    """A nested dict of arrays from an .npz file whose names are dotted paths ("layers.w"); nothing is unpickled."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            flat = {name: archive[name] for name in archive.files}
+    except (ValueError, OSError, KeyError) as error:
+        raise ValueError(f"{os.fspath(path)!r} is no .npz file of arrays: {error}") from error
+    tree: dict[str, Any] = {}
+    for name, array in flat.items():
+        *parents, leaf = name.split(".")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                raise ValueError(f"{os.fspath(path)!r}: {name!r} lies under another array")
+        node[leaf] = array
+    return tree

@@ -1,0 +1,76 @@
+"""The table and the picture behind `quabla-jax plan`."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from dataclasses import dataclass
+from typing import Any
+
+from ._arguments import size_of
+from ._boxes import bytes_text
+from ._files import atomic_path
+from .loops.plan import Budget, LoopPlan, plan_loop
+
+__all__ = ["Row", "plot_plans", "table"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One request and the plan it leads to, or why there is none."""
+
+    name: str
+    plan: LoopPlan | None
+    why: str = ""
+
+    def cells(self) -> tuple[str, ...]:
+        if self.plan is None:
+            return (self.name, "-", "-", "-", self.why)
+        p = self.plan
+        slots = " + ".join(map(str, p.slots)) if p.levels else "every step"
+        return (self.name, str(p.levels), slots, bytes_text(p.stored_bytes), f"{p.extra_forward:,}")
+
+
+def table(length: int, carry: str, residual: str | None, budget: str | None) -> list[Row]:
+    """Rows for auto, full, sqrt, deeper budgets, and the budget asked for."""
+    size = size_of(carry)
+    rest = size_of(residual) if residual is not None else None
+    requests: list[tuple[str, Any]] = [("auto", "auto"), ("full", "full"), ("sqrt", "sqrt")]
+    root = plan_loop(length, size, rest, "sqrt").stored_bytes
+    requests += [(f"Budget({bytes_text(root // k)})", Budget(max(root // k, 1))) for k in (4, 16)]
+    if budget is not None:
+        requests.append((f"Budget({budget})", Budget(budget)))
+    rows = []
+    for name, request in requests:
+        try:
+            rows.append(Row(name, plan_loop(length, size, rest, request)))
+        except ValueError as error:
+            rows.append(Row(name, None, str(error)))
+    return rows
+
+
+def plot_plans(rows: list[Row], path: str | os.PathLike) -> None:
+    """Stored bytes against extra forward steps, one point a plan."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    for row in rows:
+        if row.plan is not None:
+            ratio = row.plan.extra_forward / max(row.plan.length, 1)
+            axes.plot(row.plan.stored_bytes, ratio, "o")
+            axes.annotate(
+                row.name,
+                (row.plan.stored_bytes, ratio),
+                xytext=(5, 4),
+                textcoords="offset points",
+                fontsize=8,
+            )
+    axes.set(
+        xscale="log", xlabel="bytes stored", ylabel="extra forward runs of a step", title="plans of one loop"
+    )
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=130, format=pathlib.Path(path).suffix[1:] or "png")
+    plt.close(figure)

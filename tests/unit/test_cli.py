@@ -1,0 +1,99 @@
+"""The command line: what it writes, and errors of one line."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer", reason="needs the cli extra")
+
+from quabla_jax.cli import main
+
+MODULE = """
+import jax, jax.numpy as jnp
+def model(x): return jax.lax.scan(lambda c, v: (jnp.sin(c) + v, c), x[0], x)[0].sum()
+def affine(params, x): return x @ params["layer"]["w"] + params["layer"]["b"]
+number = 3
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    (tmp_path / "user_code.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def go(*words):
+        monkeypatch.setattr("sys.argv", ["quabla-jax", *words])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code
+        return code, capsys.readouterr()
+
+    return go
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_export_and_load(run, tmp_path):
+    torch = pytest.importorskip("torch.jit", reason="needs PyTorch") and pytest.importorskip("torch")
+    code, out = run("export", "user_code:model", "--arg", "f64[5,3]", "-o", "model.pt")
+    assert code == 0 and "wrote model.pt" in out.out
+    module = torch.jit.load(str(tmp_path / "model.pt"))
+    assert module(torch.ones(5, 3, dtype=torch.float64)).shape == ()
+
+
+def test_export_with_parameters(run, tmp_path):
+    torch = pytest.importorskip("torch.jit", reason="needs PyTorch") and pytest.importorskip("torch")
+    np.savez(
+        tmp_path / "p.npz", **{"layer.w": np.eye(3, dtype=np.float32), "layer.b": np.ones(3, np.float32)}
+    )
+    code, out = run(
+        "export", "user_code:affine", "--arg", "f32[2,3]", "--params", "p.npz", "--to", "pt2", "-o", "m.pt2"
+    )
+    assert code == 0, out
+    program = torch.export.load(str(tmp_path / "m.pt2"))
+    assert sorted(program.state_dict) == ["layer.b", "layer.w"]
+
+
+def test_draw(run, tmp_path):
+    code, out = run("draw", "user_code:model", "--arg", "f32[5,3]")
+    assert code == 0 and "scan, 5 trips" in out.out
+    assert run("draw", "user_code:model", "--arg", "f32[5,3]", "--grad", "-o", "g.html")[0] == 0
+    assert "<svg" in (tmp_path / "g.html").read_text()
+
+
+def test_plan(run, tmp_path):
+    code, out = run("plan", "--length", "10000", "--carry", "4kB", "--budget", "1MB", "--plot", "p.png")
+    assert code == 0 and "sqrt" in out.out and "Budget(1MB)" in out.out
+    assert (tmp_path / "p.png").stat().st_size > 1000
+
+
+def test_devices(run):
+    code, out = run("devices")
+    assert code == 0 and "XLA" in out.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["export", "user_code", "--arg", "f32[2]"], "no MODULE:FUNCTION"),
+        (["export", "no_such_module:f"], "cannot import 'no_such_module'"),
+        (["export", "user_code:missing"], "has no 'missing'"),
+        (["export", "user_code:number"], "not a function"),
+        (["draw", "user_code:model", "--arg", "f12[3]"], "no array type"),
+        (["export", "user_code:affine", "--params", "missing.npz"], "no .npz file"),
+        (["export", "user_code:model", "--arg", "f32[5,3]", "-o", "missing/m.pt"], "missing"),
+        (["plan", "--length", "10", "--carry", "4 parsecs"], "4 parsecs"),
+        (["draw", "user_code:model", "--arg", "f32[5,3]", "-o", "picture.bmp"], "must end in"),
+    ],
+)
+def test_errors_are_one_line_with_the_cure(run, words, said):
+    code, out = run(*words)
+    text = str(code) if isinstance(code, str) else out.err
+    assert code not in (0, None) and said in text and "Traceback" not in text + out.err
+    assert len(text.strip().splitlines()) == 1
+
+
+def test_debug_gives_the_traceback(run):
+    with pytest.raises(ValueError, match="no MODULE:FUNCTION"):
+        run("--debug", "export", "user_code")
