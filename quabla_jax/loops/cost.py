@@ -29,15 +29,16 @@ class Machine:
     dot: float
     simple: float
     transcendental: float
-    near: float
-    far: float
+    near: float  # values that wait in a buffer of at most near_bytes
+    far: float  # values that wait in a larger buffer, used again and again
+    fresh: float  # values that wait in memory touched for the first time, which the system must map and clear
     near_bytes: int
     launch: float
     memory: int
 
 
-CPU = dict(dot=4e10, simple=4e9, transcendental=6e8, near=2e10, far=2.5e9, near_bytes=2 << 20, launch=3e-7)
-ACCELERATOR = dict(dot=2e13, simple=4e11, transcendental=2e11, near=2e12, far=1e12, near_bytes=32 << 20, launch=5e-6)
+CPU: dict[str, Any] = dict(dot=4e10, simple=4e9, transcendental=6e8, near=2e10, far=8e9, fresh=1e9, near_bytes=2 << 20, launch=3e-7)
+ACCELERATOR: dict[str, Any] = dict(dot=2e13, simple=4e11, transcendental=2e11, near=2e12, far=1e12, fresh=1e12, near_bytes=32 << 20, launch=5e-6)
 
 
 @functools.cache
@@ -110,7 +111,7 @@ def _near(nbytes: int, piece: int) -> float:
 def _traffic(nbytes: int, length: int) -> float:
     m = machine()
     total = nbytes * length
-    return 2 * total / (m.near if total <= m.near_bytes else m.far)
+    return 2 * total / m.near if total <= m.near_bytes else total / m.far + total / m.fresh
 
 
 def nbytes(aval: Any) -> int:

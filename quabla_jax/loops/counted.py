@@ -193,7 +193,7 @@ class _Sweep:
 
     def over_carries(self, trips: Trips, x, s, state, uy):
         """Keep every step's carry, then transpose step by step."""
-        order = dict(length=trips.length, unroll=max(1, min(trips.unroll, trips.length)))
+        order: dict[str, Any] = dict(length=trips.length, unroll=max(1, min(trips.unroll, trips.length)))
 
         def forward(x, s):
             return self.primal([*self.c, *x, *s])[0], x

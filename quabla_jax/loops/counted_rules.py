@@ -238,6 +238,7 @@ def loop_transpose(cts, *args, g: Body, plan, keep):
     schedule = plan
     if isinstance(plan, Trips):
         schedule = decide(plan, part, part_lin, (True,) * sum(live_y), must=True)
+    assert schedule is not None
     p = omit(part_lin, pick(mask, args))
     ct = vjp_call(part, part_lin, (True,) * sum(live_y), schedule, p, instantiate(pick(x_lin, x)), pick(live_y, y))
     return [c if is_undefined(a) else None for a, c in zip(args, fill(lin, ct), strict=True)]
@@ -248,14 +249,14 @@ def loop_dce(used, eqn):
     if not any(used):
         return [False] * len(eqn.invars), None
     x, y, k = split(used, g.sizes[1], g.num_ys, num_kept(plan, keep))
-    n = 0 if keep is None else sum(keep)
-    kept_used = fill(keep, [a or b for a, b in zip(k[:n], k[n:] or k[:n], strict=True)], False) if n else [False] * len(x)
+    n = sum(keep or ())
+    kept_used = fill(keep or (), [a or b for a, b in zip(k[:n], k[n:] or k[:n], strict=True)], False) if n else [False] * len(x)
     mask = g.live([a or b for a, b in zip(x, kept_used, strict=True)], y)
     x_left = g.carry(mask)
     keep2 = tuple(pick(x_left, kept_used)) if any(kept_used) else None
     if all(mask) and all(y) and keep2 == keep:
         return [True] * len(eqn.invars), eqn
-    kept_left = pick(keep, kept_used) * (2 if n and plan.rest else 1) if n else []
+    kept_left = pick(keep or (), kept_used) * (2 if n and plan.rest else 1) if n else []
     outvars = pick([*x_left, *y, *kept_left], eqn.outvars)
     params = dict(g=g.only(mask, y), plan=plan, keep=keep2)
     return list(mask), eqn.replace(invars=pick(mask, eqn.invars), outvars=outvars, params=params)

@@ -132,7 +132,7 @@ def _plain(value: Any) -> Any:
     """A literal that a jaxpr hands through, as the Python number that it was."""
     for kind in (bool, int, float, complex):
         if isinstance(value, kind) and not hasattr(value, "shape"):
-            return value if type(value) is kind else kind(value)
+            return value if type(value) is kind else kind(value)  # pyright: ignore[reportArgumentType]
     return value
 
 
@@ -147,7 +147,7 @@ def _bind(eqn: Any, inputs: list[Any], request: Any) -> list[Any] | None:
         return None
     g = body_of(loop["jaxpr"], loop["sizes"])
     trips = Trips(length, loop["reverse"], loop["unroll"], request)
-    args = [a if isinstance(a, (jax.Array, jax.core.Tracer)) else api.settle(a, t) for a, t in zip(inputs, g.avals, strict=True)]
+    args = [a if isinstance(a, (jax.Array, api.Tracer)) else api.settle(a, t) for a, t in zip(inputs, g.avals, strict=True)]
     out = loop_p.bind(*args, g=g, plan=trips, keep=None)
     return [api.with_weak_type(v, getattr(w.aval, "weak_type", False)) for v, w in zip(out, eqn.outvars, strict=True)]
 
