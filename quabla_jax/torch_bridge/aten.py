@@ -231,13 +231,20 @@ class Aten(abc.ABC):
         shape = tuple(int(n) for n in shape)
         if x.scalar is not None and x.ref is None:
             return self.spread(x, shape)
-        source = x if x.source is None else x.source
-        for same in (x, source):
+        chain = [x]
+        while chain[-1].source is not None:
+            chain.append(chain[-1].source)
+        for same in chain:
             if same.shape == shape:
                 return same
         out = Array(shape, x.dtype)
-        out.source = source
-        out.make = lambda: self.call("aten::reshape", self.full(source), list(shape))
+        out.source = x
+
+        def make() -> Any:
+            made = (y for y in chain if y.ref is not None and self.visible(y.ref))
+            return self.call("aten::reshape", self.full(next(made, chain[-1])), list(shape))
+
+        out.make = make
         return out
 
     @staticmethod

@@ -148,6 +148,9 @@ class ScriptTarget(Aten):
         emit_cond: Callable[[Sequence[Array]], Array] | None,
     ) -> Sequence[Array]:
         consts = list(inputs[: node.n_consts])
+        for x in consts:
+            if x.ref is None and x.scalar is None:
+                self.loose(x)  # made once, not on every trip
         init = list(inputs[node.n_consts : node.n_consts + node.n_carry])
         xs = inputs[node.n_consts + node.n_carry :]
         if emit_cond is not None:

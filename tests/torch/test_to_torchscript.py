@@ -478,3 +478,22 @@ def test_dynamic_trip_count_gives_the_counter_after_the_loop():
         want = fun(np.int32(n), X)
         assert int(got[0]) == int(want[0])
         np.testing.assert_allclose(got[1].numpy(), want[1], rtol=1e-15)
+
+
+def test_what_a_loop_captures_is_made_before_it():
+    def fun(x):
+        table = x.reshape(2, 2)
+        return lax.fori_loop(0, 3, lambda i, c: c @ table + table, jnp.ones((2, 2)))
+
+    module = agree(fun, X)
+    (loop,) = module.graph.findAllNodes("prim::Loop")
+    assert "aten::reshape" not in [node.kind() for block in loop.blocks() for node in block.nodes()]
+
+
+def test_a_reshape_read_first_inside_a_branch_and_then_outside():
+    def fun(x):
+        y = x.reshape(2, 2)
+        z = lax.cond(x[0] > 0, lambda v: v @ v, lambda v: v * 2, y)
+        return z + y, y.reshape(4, 1), y.reshape(4)
+
+    agree(fun, X)
