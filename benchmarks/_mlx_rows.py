@@ -139,12 +139,12 @@ def race(ours: Callable, theirs: Callable, repeats: int, warm: int) -> tuple[flo
         ours()
         theirs()
     pairs = []
-    for _ in range(repeats):
-        times = []
-        for fun in (ours, theirs):
+    for turn in range(repeats):
+        times = [0.0, 0.0]
+        for which in (0, 1) if turn % 2 else (1, 0):
             start = time.perf_counter()
-            fun()
-            times.append(time.perf_counter() - start)
+            (ours, theirs)[which]()
+            times[which] = time.perf_counter() - start
         pairs.append(times)
     a, b = (statistics.median(column) for column in zip(*pairs))
     return a, b, statistics.median(t / o for o, t in pairs)

@@ -35,8 +35,8 @@ HOT_TRIPS = 64
 """Iterations that a loop body runs op by op before it is compiled; long bodies run more of them."""
 
 SMALL = 1 << 18
-"""Bytes of state, xs and ys below which a chunk is evaluated in the background. Larger state is waited for: MLX reuses a buffer in
-place only when nothing that is still running holds it."""
+"""Bytes of state, xs and ys below which a chunk on the GPU is evaluated in the background. Larger state is waited for:
+MLX reuses a buffer in place only when nothing that is still running holds it. On the CPU waiting is faster (1.2x)."""
 
 SPECULATION = 32
 SPECULATION_WORK = 1 << 18
@@ -257,8 +257,8 @@ def _bytes(values: Sequence[Value]) -> int:
     return sum(v.size * v.dtype.itemsize for v in values)
 
 
-def _settle(arrays: Sequence[mx.array], small: bool) -> None:
-    if small:
+def _settle(arrays: Sequence[mx.array], background: bool) -> None:
+    if background:
         mx.async_eval(arrays)
     else:
         mx.eval(arrays)
@@ -276,7 +276,7 @@ class _Counted:
         body = node.body
         cost = straight_cost(body) + len(node.xs) + 2 * (len(node.outputs) - node.n_carry)
         self.flat = math.isfinite(cost) and cost <= 16 * CHUNK_OPS
-        self.small = _bytes(node.outputs) + _bytes(node.xs) < SMALL
+        self.background = not emitter.target.cpu and _bytes(node.outputs) + _bytes(node.xs) < SMALL
         self.plan = None if self.flat else Plan(body, emitter, inner=True)
         self.cost = max(cost, 1.0)
         limit = min(CHUNK_TRIPS, CHUNK_OPS / self.cost, CHUNK_WORK / max(work(body), 1.0)) if self.flat else 1
@@ -310,7 +310,7 @@ class _Counted:
             for stack, part in zip(stacks, ys):
                 stack.put(part, low, size)
             del parts, ys
-            _settle([*carry, *(s.pending() for s in stacks)], self.small and done % (8 * size) != 0)
+            _settle([*carry, *(s.pending() for s in stacks)], self.background and done % (8 * size) != 0)
             done += size
             self.trips += size
         return [*carry, *(s.whole() for s in stacks)]
