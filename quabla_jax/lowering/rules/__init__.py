@@ -82,9 +82,6 @@ def register(
     frame = sys._getframe(_depth)
     where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
     found = {name: find(name) for name in names.split()}
-    REGISTERED.append(
-        Registration(tuple(found), kind, frame.f_globals["__name__"].rsplit(".", 1)[-1], reason)
-    )
     ABSENT.extend(name for name, primitive in found.items() if primitive is None)
     # two names in one call may stand for one primitive: releases rename, and keep the old name as an alias
     for primitive, name in {
@@ -93,6 +90,9 @@ def register(
         if primitive in RULES:
             raise ValueError(f"{name} has two rules: {RULES[primitive].where} and {where}")
         RULES[primitive] = Rule(primitive, kind, function, where, reason, keys)
+    REGISTERED.append(
+        Registration(tuple(found), kind, frame.f_globals["__name__"].rsplit(".", 1)[-1], reason)
+    )
 
 
 def refuse(names: str, reason: str) -> None:
