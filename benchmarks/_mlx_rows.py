@@ -172,9 +172,7 @@ def peak_carries(length: int = 10_000, width: int = 4000) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default="*", help="only rows whose name matches this glob")
     parser.add_argument("--repeats", type=int, default=21)
     options = parser.parse_args()

@@ -72,9 +72,7 @@ def points(spans: list[tuple[float, float]], count: int, dtype, coarse: bool) ->
     parts = []
     for low, high in spans:
         parts.append(rng.uniform(low, high, count))
-        size = np.exp(
-            rng.uniform(math.log(max(abs(low), abs(high)) * 1e-6), math.log(max(abs(low), abs(high))), count)
-        )
+        size = np.exp(rng.uniform(math.log(max(abs(low), abs(high)) * 1e-6), math.log(max(abs(low), abs(high))), count))
         parts.append(size if low >= 0 else size * rng.choice([-1, 1], count))
     x = np.concatenate(parts)
     x = x[(x >= spans[0][0]) | (len(spans) > 1)]
@@ -198,9 +196,7 @@ def report(count: int, only: str | None = None) -> tuple[str, list[str]]:
                 over = error > bar
                 cells.append(f"**{_show(error)}**" if over else _show(error))
                 if over:
-                    missed.append(
-                        f"{name} {np.dtype(dtype).name} on {target}: {_show(error)} ulp, bar {_show(bar)}"
-                    )
+                    missed.append(f"{name} {np.dtype(dtype).name} on {target}: {_show(error)} ulp, bar {_show(bar)}")
             lines.append(f"| {name} | " + " | ".join(cells) + " |")
             print(lines[-1], flush=True)
         lines.append("")
@@ -208,9 +204,7 @@ def report(count: int, only: str | None = None) -> tuple[str, list[str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", type=Path, default=Path(__file__).parents[1] / "docs" / "accuracy.md")
     parser.add_argument("--points", type=int, default=400)
     parser.add_argument("--only")

@@ -68,9 +68,9 @@ def equinox_scan(f, x, T):
     import equinox.internal as eqxi
 
     # as many carries as the engine's "sqrt" holds
-    return eqxi.scan(
-        lambda x, _: (f(x), None), x, None, length=T, kind="checkpointed", checkpoints=2 * math.isqrt(T)
-    )[0]
+    return eqxi.scan(lambda x, _: (f(x), None), x, None, length=T, kind="checkpointed", checkpoints=2 * math.isqrt(T))[
+        0
+    ]
 
 
 LOOPS: dict[str, Callable] = {
@@ -278,7 +278,10 @@ def run_while(repeats: int) -> list[Cell]:
 
 
 def table(cells: list[Cell]) -> str:
-    lines = ["row | mode | loop | time | of scan | compile | of scan | temporary | error", "---|---|---|--:|--:|--:|--:|--:|--:"]
+    lines = [
+        "row | mode | loop | time | of scan | compile | of scan | temporary | error",
+        "---|---|---|--:|--:|--:|--:|--:|--:",
+    ]
     for c in cells:
         same = [d for d in cells if (d.row, d.mode) == (c.row, c.mode)]
         base = next((d for d in same if d.loop == "scan"), same[0])
@@ -294,12 +297,17 @@ def table(cells: list[Cell]) -> str:
 
 
 def machine_text() -> str:
-    return f"{platform.processor() or platform.machine()}, {platform.system()}, jax {jax.__version__}, {jax.devices()[0]}"
+    return (
+        f"{platform.processor() or platform.machine()}, {platform.system()}, jax {jax.__version__}, {jax.devices()[0]}"
+    )
 
 
 def memory_table(lengths=(256, 4096, 65536), n=1000) -> str:
     """Temporary carries of "sqrt" and of plain scan at orders 1 to 3, and the growth exponent between the ends."""
-    lines = ["loop | order | " + " | ".join(f"T={T}" for T in lengths) + " | exponent", "---|--:|" + "--:|" * (len(lengths) + 1)]
+    lines = [
+        "loop | order | " + " | ".join(f"T={T}" for T in lengths) + " | exponent",
+        "---|--:|" + "--:|" * (len(lengths) + 1),
+    ]
     for name in ("sqrt", "nested checkpoint", "scan"):
         for order in (1, 2, 3):
             sizes = []

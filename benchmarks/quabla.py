@@ -25,7 +25,9 @@ jax.config.update("jax_enable_x64", True)
 # A call runs in the calling thread, as quabla's does; otherwise a busy machine adds its time slices to ours.
 jax.config.update("jax_cpu_enable_async_dispatch", False)
 # This file has the name of the package that it measures: its own folder must not be searched.
-sys.path[:] = [entry for entry in sys.path if pathlib.Path(entry or ".").resolve() != pathlib.Path(__file__).parent.resolve()]
+sys.path[:] = [
+    entry for entry in sys.path if pathlib.Path(entry or ".").resolve() != pathlib.Path(__file__).parent.resolve()
+]
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests"))
 
 import quabla_programs  # noqa: E402
@@ -101,7 +103,9 @@ def main():
     names = [name for name in quabla_programs.NAMES if options.only in name]
     import quabla
 
-    print(f"jax {jax.__version__} against quabla {quabla.__version__}; times in microseconds, fastest call of {options.rounds} turns")
+    print(
+        f"jax {jax.__version__} against quabla {quabla.__version__}; times in microseconds, fastest call of {options.rounds} turns"
+    )
     print(f"{'program':18s}{'kind':10s}{'quabla':>11s}{'quabla_jax':>12s}{'faster':>9s}{'first call, s':>22s}")
     ratios = {kind: [] for kind in KINDS}
     firsts = []

@@ -15,9 +15,7 @@ import time
 import warnings
 
 # This file is called torch.py: its own folder must not shadow PyTorch.
-sys.path[:] = [
-    p for p in sys.path if pathlib.Path(p or ".").resolve() != pathlib.Path(__file__).resolve().parent
-]
+sys.path[:] = [p for p in sys.path if pathlib.Path(p or ".").resolve() != pathlib.Path(__file__).resolve().parent]
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
@@ -120,9 +118,7 @@ def measure_loop(rounds, with_aot, folder):
         candidates["aot"] = lambda: compiled(tensor)
     for call in candidates.values():
         out = call()
-        torch.testing.assert_close(
-            out[0] if isinstance(out, (tuple, list)) else out, reference, rtol=1e-5, atol=1e-5
-        )
+        torch.testing.assert_close(out[0] if isinstance(out, (tuple, list)) else out, reference, rtol=1e-5, atol=1e-5)
     times = interleaved(candidates, rounds)
     yield "loop of 1,000 trips, against torch.jit.script by hand", times["ours"] / times["script"], 1.1
     yield "loop of 1,000 trips, against eager torch", times["ours"] / times["eager"], 0.6
@@ -148,9 +144,7 @@ def measure_size(rounds, folder):
     spent = []
     for _ in range(max(3, rounds // 3)):
         jax.clear_caches()
-        start = (
-            time.process_time()
-        )  # one thread, no waiting: the processor's time is what it takes where it is alone
+        start = time.process_time()  # one thread, no waiting: the processor's time is what it takes where it is alone
         module = torch_bridge.to_torchscript(fun, x)
         torch_bridge.save(module, folder / "chain.pt")
         torch.jit.load(str(folder / "chain.pt"))

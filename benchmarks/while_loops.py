@@ -149,8 +149,11 @@ def main():
                 "{compile:.2f} | {apart:.0e} |".format(**row)
             )
             print(lines[-1], flush=True)
-    lines += ["", f"Wall time ratio: geometric mean {statistics.geometric_mean(ratios):.2f}, worst {max(ratios):.2f}. "
-              f"CPU time: {statistics.geometric_mean(cpu_ratios):.2f}, worst {max(cpu_ratios):.2f}."]
+    lines += [
+        "",
+        f"Wall time ratio: geometric mean {statistics.geometric_mean(ratios):.2f}, worst {max(ratios):.2f}. "
+        f"CPU time: {statistics.geometric_mean(cpu_ratios):.2f}, worst {max(cpu_ratios):.2f}.",
+    ]
     print("\n".join(lines[-2:]))
     if args.output:
         args.output.write_text("\n".join(lines) + "\n")

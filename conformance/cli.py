@@ -31,9 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--case", action="append", metavar="GLOB", help="repeatable; default: all cases")
     p.add_argument("--transforms", metavar="A,B", help="only these transforms")
-    p.add_argument(
-        "--tier", choices=TIERS, default="full", help="; ".join(f"{k}: {v}" for k, v in TIERS.items())
-    )
+    p.add_argument("--tier", choices=TIERS, default="full", help="; ".join(f"{k}: {v}" for k, v in TIERS.items()))
     p.add_argument(
         "--jobs",
         type=int,
@@ -46,9 +44,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=("table", "json", "html", "markdown"),
         help="default: table, or by the ending of -o",
     )
-    p.add_argument(
-        "-o", "--output", metavar="FILE", help="write the report here; the table is printed all the same"
-    )
+    p.add_argument("-o", "--output", metavar="FILE", help="write the report here; the table is printed all the same")
     p.add_argument("--junit", metavar="FILE", help="also write JUnit XML")
     p.add_argument("--diff", metavar="FILE.json", help="show what changed since a previous JSON report")
     p.add_argument(
@@ -139,18 +135,14 @@ def _stale(cells: list, records: list[dict], complete: bool) -> list[str]:
     ]
 
 
-def _write(
-    args: argparse.Namespace, records: list[dict], unavailable: dict[str, str], stale: list[str]
-) -> None:
+def _write(args: argparse.Namespace, records: list[dict], unavailable: dict[str, str], stale: list[str]) -> None:
     from quabla_jax._files import write_text
 
     from . import report
 
     kind = args.format
     if kind is None and args.output:
-        kind = {".json": "json", ".html": "html", ".md": "markdown"}.get(
-            pathlib.Path(args.output).suffix, "table"
-        )
+        kind = {".json": "json", ".html": "html", ".md": "markdown"}.get(pathlib.Path(args.output).suffix, "table")
     body = report.to_json(records, unavailable, stale)
     if kind == "html":
         from .html import page
@@ -181,9 +173,7 @@ def main(argv: list[str] | None = None) -> int:
         loaded = {name: backends.load(name) for name in names}
         unknown = set(transforms or ()) - set(runner.TRANSFORMS)
         if unknown:
-            raise ValueError(
-                f"no transform {', '.join(sorted(unknown))}: there are {', '.join(runner.TRANSFORMS)}"
-            )
+            raise ValueError(f"no transform {', '.join(sorted(unknown))}: there are {', '.join(runner.TRANSFORMS)}")
         previous = report.load(args.diff) if args.diff else None
     except (ValueError, OSError) as error:
         print(f"conformance: {error}", file=sys.stderr)
@@ -198,9 +188,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     wanted = {c.key for c in cells}
     records = [
-        r
-        for r in _noted(args.state)
-        if runner.Cell(r["case"], r["backend"], r["transform"], r["dtype"]).key in wanted
+        r for r in _noted(args.state) if runner.Cell(r["case"], r["backend"], r["transform"], r["dtype"]).key in wanted
     ]
     done = {runner.Cell(r["case"], r["backend"], r["transform"], r["dtype"]).key for r in records}
     todo = [c for c in cells if c.key not in done]
@@ -224,9 +212,7 @@ def _print(records: list[dict], unavailable: dict[str, str], stale: list[str], p
         print(f"unavailable: {name}: {reason}")
     failing = [r for r in records if r["outcome"] in report.FAILING]
     for r in failing[:60]:
-        print(
-            f"{r['outcome']:11s} {r['case']} {r['backend']} {r['transform']} {r['dtype']}: {r['message'][:200]}"
-        )
+        print(f"{r['outcome']:11s} {r['case']} {r['backend']} {r['transform']} {r['dtype']}: {r['message'][:200]}")
     if len(failing) > 60:
         print(f"(+{len(failing) - 60} more)")
     for line in stale:

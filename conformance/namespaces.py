@@ -83,9 +83,7 @@ class LaxQuabla:
 
     @staticmethod
     def while_loop(cond_fun, body_fun, init_val, *, operands=(), checkpoint=None):
-        return lax.while_loop(
-            lambda c: cond_fun(c, *operands), lambda c: body_fun(c, *operands), jnp.asarray(init_val)
-        )
+        return lax.while_loop(lambda c: cond_fun(c, *operands), lambda c: body_fun(c, *operands), jnp.asarray(init_val))
 
     custom_vjp = staticmethod(jax.custom_vjp)
     custom_jvp = staticmethod(jax.custom_jvp)

@@ -88,14 +88,10 @@ def junit(records: list[dict]) -> str:
     for backend in dict.fromkeys(r["backend"] for r in records):
         mine = [r for r in records if r["backend"] == backend]
         failures = sum(r["outcome"] in FAILING for r in mine)
-        suite = ElementTree.SubElement(
-            root, "testsuite", name=backend, tests=str(len(mine)), failures=str(failures)
-        )
+        suite = ElementTree.SubElement(root, "testsuite", name=backend, tests=str(len(mine)), failures=str(failures))
         for r in mine:
             name = f"{r['case']}[{r['transform']}-{r['dtype']}]"
-            test = ElementTree.SubElement(
-                suite, "testcase", name=name, classname=backend, time=str(r["seconds"])
-            )
+            test = ElementTree.SubElement(suite, "testcase", name=name, classname=backend, time=str(r["seconds"]))
             if r["outcome"] in FAILING:
                 ElementTree.SubElement(test, "failure", message=f"{r['outcome']}: {r['message']}")
             elif r["outcome"] != "pass":

@@ -95,16 +95,10 @@ def _chosen(tier: str, cell: Cell, case: Case, names: list[str]) -> bool:
             and cell.transform == usual[turn % len(usual)]
         )
     step = max(1, len(usual) // FULL_TRANSFORMS)
-    picked = {
-        usual[(turn + zlib.crc32(cell.backend.encode()) + k * step) % len(usual)]
-        for k in range(FULL_TRANSFORMS)
-    }
+    picked = {usual[(turn + zlib.crc32(cell.backend.encode()) + k * step) % len(usual)] for k in range(FULL_TRANSFORMS)}
     if hasattr(backends.load(cell.backend), "space") and cell.backend != backends.REFERENCE.name:
         picked |= {case.transforms[turn % len(case.transforms)]}
-    return (
-        cell.transform in picked
-        and cell.dtype == case.dtypes[(turn + len(cell.transform)) % len(case.dtypes)]
-    )
+    return cell.transform in picked and cell.dtype == case.dtypes[(turn + len(cell.transform)) % len(case.dtypes)]
 
 
 def cells(
@@ -146,9 +140,7 @@ def _arrays(case: Case, transform: Transform, dtype: str) -> list[np.ndarray]:
     return [a for a, i in zip(drawn, case.inputs, strict=True) if not isinstance(i, Static)]
 
 
-def _built(
-    case: Case, space: Space, transform: Transform, arrays: list[np.ndarray], program: Callable | None = None
-):
+def _built(case: Case, space: Space, transform: Transform, arrays: list[np.ndarray], program: Callable | None = None):
     inputs = [i for i in case.inputs if not isinstance(i, Static)]
     floats = tuple(n for n, a in enumerate(arrays) if a.dtype.kind == "f" or a.dtype.name == "bfloat16")
     mapped = tuple(i.mapped for i in inputs)
@@ -181,8 +173,7 @@ class _References:
         dtypes = [np.dtype(leaf.dtype) for leaf in jax.tree.leaves(jax.eval_shape(fun, *arrays))]
         if not case.same_dtype:
             arrays = [
-                a.astype(np.float64) if a.dtype == np_dtype(dtype) and a.dtype.kind not in "iub" else a
-                for a in arrays
+                a.astype(np.float64) if a.dtype == np_dtype(dtype) and a.dtype.kind not in "iub" else a for a in arrays
             ]
         return _leaves(jax.device_get(fun(*arrays))), dtypes
 

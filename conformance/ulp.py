@@ -41,9 +41,7 @@ def distance(
         return 0.0
     if want.dtype.kind == "c":
         part = np.dtype(f"f{dtype.itemsize // 2}")
-        return max(
-            distance(got.real, want.real, part, relative_to), distance(got.imag, want.imag, part, relative_to)
-        )
+        return max(distance(got.real, want.real, part, relative_to), distance(got.imag, want.imag, part, relative_to))
     if want.dtype.kind in "iub" and dtype.kind in "iub":
         return 0.0 if np.array_equal(got, want) else float("inf")
     # The reference is rounded once, so that a value which overflows the cell's dtype counts as its infinity.

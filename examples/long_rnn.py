@@ -55,9 +55,7 @@ def main(argv=None):
     inputs = jax.random.normal(jax.random.key(1), (args.steps, args.batch))
     targets = jnp.roll(inputs, 3, axis=0)
     began = time.perf_counter()
-    value, grads = jax.jit(jax.value_and_grad(loss))(
-        parameters(jax.random.key(0), args.units), inputs, targets
-    )
+    value, grads = jax.jit(jax.value_and_grad(loss))(parameters(jax.random.key(0), args.units), inputs, targets)
     norm = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(grads)))
     print(f"loss {float(value):.6f}  gradient norm {float(norm):.6f}")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -17,9 +17,7 @@ from .lowering.equations import decode_cond, decode_scan, decode_while
 
 __all__ = ["Box", "bytes_text", "regions"]
 
-_CALLS = frozenset(
-    "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_lin remat checkpoint".split()
-)
+_CALLS = frozenset("jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_lin remat checkpoint".split())
 _FREE = frozenset(
     "broadcast_in_dim reshape squeeze expand_dims convert_element_type copy stop_gradient slice transpose".split()
 )
@@ -57,9 +55,7 @@ class Box:
         if self.carries:
             out.append(f"carries {_grouped(self.carries)} ({bytes_text(self.carry_bytes)})")
         if self.captures:
-            what = (
-                "arguments" if self.kind == "function" else "operands" if self.kind == "cond" else "captures"
-            )
+            what = "arguments" if self.kind == "function" else "operands" if self.kind == "cond" else "captures"
             out.append(f"{what} {_grouped(self.captures)}")
         if self.stacked_bytes:
             out.append(f"stacks {bytes_text(self.stacked_bytes)}")

@@ -12,7 +12,19 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["absolute", "arccosh", "arctan2", "extreme", "hypotenuse", "larger", "power_of", "power_to", "power", "root", "smaller"]
+__all__ = [
+    "absolute",
+    "arccosh",
+    "arctan2",
+    "extreme",
+    "hypotenuse",
+    "larger",
+    "power_of",
+    "power_to",
+    "power",
+    "root",
+    "smaller",
+]
 
 
 @jax.custom_jvp

@@ -128,7 +128,11 @@ def newton(
         return function(flat.reshape(x0.shape), *args).reshape(-1)
 
     x, (iterations, converged) = lax.custom_root(
-        apply, lax.stop_gradient(x0).reshape(-1), lambda g, begin: _iterate(g, begin, tol, maxiter), _dense_solve, has_aux=True
+        apply,
+        lax.stop_gradient(x0).reshape(-1),
+        lambda g, begin: _iterate(g, begin, tol, maxiter),
+        _dense_solve,
+        has_aux=True,
     )
     report = {
         "iterations": lax.stop_gradient(iterations),

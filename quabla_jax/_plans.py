@@ -68,9 +68,7 @@ def plot_plans(rows: list[Row], path: str | os.PathLike) -> None:
                 textcoords="offset points",
                 fontsize=8,
             )
-    axes.set(
-        xscale="log", xlabel="bytes stored", ylabel="extra forward runs of a step", title="plans of one loop"
-    )
+    axes.set(xscale="log", xlabel="bytes stored", ylabel="extra forward runs of a step", title="plans of one loop")
     with atomic_path(path) as temporary:
         figure.savefig(temporary, dpi=130, format=pathlib.Path(path).suffix[1:] or "png")
     plt.close(figure)

@@ -149,9 +149,7 @@ class Arguments:
 
     def selected(self, positions: Sequence[int]) -> list[int]:
         """Indices into `arrays` of the floating leaves of the arguments at `positions`."""
-        return [
-            n for n, k in enumerate(self.dynamic) if self.owner[k] in positions and is_floating(self.leaves[k])
-        ]
+        return [n for n, k in enumerate(self.dynamic) if self.owner[k] in positions and is_floating(self.leaves[k])]
 
     def tree_of(self, position: int, values: dict[int, Any], other: Any = None) -> Any:
         """The tree of one argument with `values[n]` at array n, `other` at every other leaf."""
@@ -328,7 +326,9 @@ class Transform:
                 store = self._own
         return store.setdefault(self.chain, _Traces())
 
-    def execute(self, arguments: Arguments, build: Callable[[], Program], compile: Callable | None = None, extra: tuple = ()):
+    def execute(
+        self, arguments: Arguments, build: Callable[[], Program], compile: Callable | None = None, extra: tuple = ()
+    ):
         """Runs the program of `arguments`, from the cache or newly built.
 
         With a tracer among the arguments, or captured by the function, the program is staged into the enclosing trace.
@@ -381,7 +381,9 @@ def staged_results(outputs: Sequence[Any]) -> list:
     ]
 
 
-def checked(apply: Callable[..., list], compile: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[..., list]:
+def checked(
+    apply: Callable[..., list], compile: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Callable[..., list]:
     """`apply`, compiled, raising what its runtime checks find when it has run."""
     errors: list[Callable[[], Exception]] = []
 
@@ -407,7 +409,9 @@ def no_keywords(transform: Transform, keywords: dict) -> None:
     """Transforms take positional arguments only."""
     if keywords:
         name = next(iter(keywords))
-        raise TypeError(f"{transform!r} got an unexpected keyword argument {name!r}; transforms take positional arguments")
+        raise TypeError(
+            f"{transform!r} got an unexpected keyword argument {name!r}; transforms take positional arguments"
+        )
 
 
 def function_name(fun: Any) -> str:
@@ -458,4 +462,3 @@ def split(staged_arrays: Sequence[Any], chosen: Sequence[int], values: Sequence[
     for n, value in zip(chosen, values):
         merged[n] = value
     return merged
-

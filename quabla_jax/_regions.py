@@ -93,7 +93,9 @@ def closure_message(fun: Any, staged: Staged, what: str) -> str:
     return f"{RULE}. Here {what} closes over {called}{place}; {cure}."
 
 
-def region(fun: Callable[..., Any], avals: Sequence[Any], what: str, finish: Callable[[Any], Any] = lambda x: x) -> Staged:
+def region(
+    fun: Callable[..., Any], avals: Sequence[Any], what: str, finish: Callable[[Any], Any] = lambda x: x
+) -> Staged:
     """Traces `finish(fun(*arrays))` once, on abstract arrays, under the operand rule.
 
     Arguments:

@@ -54,7 +54,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], operands: Any = (
     flat = [strong(_operand(leaf)) for leaf in leaves]
     avals = [abstract(x) for x in flat]
     staged = [
-        region(_on_flat(branch, treedef), avals, f"branch {k} of switch", _branch_leaves) for k, branch in enumerate(branches)
+        region(_on_flat(branch, treedef), avals, f"branch {k} of switch", _branch_leaves)
+        for k, branch in enumerate(branches)
     ]
     merged, tree = _merge(staged)
     clamped = lax.clamp(np.asarray(0, position.dtype), position, np.asarray(_top(position, branches), position.dtype))
@@ -87,7 +88,9 @@ def _checked_index(index: Any) -> Any:
     if not isinstance(index, (jax.Array, np.ndarray)):
         raise TypeError(f"switch index must be an int or a single-element integer array, got {type(index).__name__}")
     if not jnp.issubdtype(index.dtype, jnp.integer):
-        raise TypeError(f"switch index must have an integer dtype, got {short(index.dtype)}; convert it with astype(jnp.int32)")
+        raise TypeError(
+            f"switch index must have an integer dtype, got {short(index.dtype)}; convert it with astype(jnp.int32)"
+        )
     if index.size != 1:
         raise ValueError(f"switch index must have a single element, got shape {shape_text(index)}")
     if is_tracer(index):

@@ -184,7 +184,9 @@ class _Retired:
     def __init__(self, *args: Any, **kwargs: Any):
         name = type(self).__name__
         warnings.warn(
-            f'{name} is deprecated; use quabla_jax.optim.Trainer(..., device="{self.device}")', DeprecationWarning, stacklevel=2
+            f'{name} is deprecated; use quabla_jax.optim.Trainer(..., device="{self.device}")',
+            DeprecationWarning,
+            stacklevel=2,
         )
         raise TypeError(f"cannot create {name!r} instances; use quabla_jax.optim.Trainer(..., device={self.device!r})")
 

@@ -401,9 +401,7 @@ def while_loop(
     staged = region(body_fun, avals, "the body of while_loop", lambda result: _next_carry(result, carry))
     _refuse_mask_operands(staged, inputs, "while loop")
     holds, body = _one(predicate), _one(staged)
-    out = loops.while_loop(
-        lambda c: holds(c, *inputs), lambda c: body(c, *inputs), carry, checkpoint=checkpoint
-    )
+    out = loops.while_loop(lambda c: holds(c, *inputs), lambda c: body(c, *inputs), carry, checkpoint=checkpoint)
     return jax_api.forward_only_p.bind(out) if checkpoint is None else out
 
 

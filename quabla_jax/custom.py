@@ -75,7 +75,9 @@ class _Custom:
         count = len(args)
         for n in self.nondiff_argnums:
             if not -count <= n < count:
-                raise ValueError(f"nondiff_argnums={self.nondiff_argnums} is out of range for a call with {count} arguments")
+                raise ValueError(
+                    f"nondiff_argnums={self.nondiff_argnums} is out of range for a call with {count} arguments"
+                )
         nondiff = tuple(n % count for n in self.nondiff_argnums)
         for n in nondiff:
             if any(map(is_tracer, tree_util.tree_leaves(args[n]))):
@@ -87,7 +89,9 @@ class _Custom:
         return Arguments(keep), nondiff
 
     def _stage_fun(self, arguments: Arguments, args: Sequence[Any], nondiff: Sequence[int]) -> Staged:
-        staged = stage(lambda *arrays: self.fun(*_with_nondiff(arguments.rebuild(arrays), args, nondiff)), arguments.avals)
+        staged = stage(
+            lambda *arrays: self.fun(*_with_nondiff(arguments.rebuild(arrays), args, nondiff)), arguments.avals
+        )
         _refuse_captured(staged, f"the function of {self!r}")
         _refuse_masks(staged, self.kind, function_name(self.fun))
         return staged
@@ -179,7 +183,9 @@ class custom_vjp(_Custom):
             leaves = [outputs[x.index] if isinstance(x, Output) else x for x in forward.leaves]
             placed = {x.index: leaf for x, leaf in zip(staged.leaves, leaves[:out_count]) if isinstance(x, Output)}
             out = [asarray(placed[k]) for k in range(len(staged.out_avals))]
-            residuals = [leaf for x, leaf in zip(forward.leaves[out_count:], leaves[out_count:]) if isinstance(x, Output)]
+            residuals = [
+                leaf for x, leaf in zip(forward.leaves[out_count:], leaves[out_count:]) if isinstance(x, Output)
+            ]
             return out, residuals
 
         def bwd(residuals, cotangents):
@@ -187,7 +193,9 @@ class custom_vjp(_Custom):
             seeds = list(residuals), list(cotangents)
             flat = [*seeds[0], *seeds[1]]
             backward = stage(
-                lambda *xs: self._run_bwd(xs[: len(residuals)], xs[len(residuals) :], forward, staged, arguments, args, nondiff),
+                lambda *xs: self._run_bwd(
+                    xs[: len(residuals)], xs[len(residuals) :], forward, staged, arguments, args, nondiff
+                ),
                 [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in flat],
             )
             _refuse_captured(backward, f"the bwd of {self!r}")
@@ -301,7 +309,9 @@ class custom_jvp(_Custom):
 
     def __call__(self, *args: Any) -> Any:
         if self.rule is None:
-            raise AttributeError(f"no JVP is defined for custom_jvp function {function_name(self.fun)}; call defjvp first")
+            raise AttributeError(
+                f"no JVP is defined for custom_jvp function {function_name(self.fun)}; call defjvp first"
+            )
         arguments, nondiff = self._take_apart(args)
         if self._runs_plainly(arguments):
             return self.fun(*args)

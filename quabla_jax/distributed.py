@@ -155,7 +155,9 @@ def value_and_grad(
         static = tuple((k, leaf) for k, leaf in enumerate(leaves) if _is_static(leaf))
         key = (tree, static, len(leaves))
         if key not in programs:
-            programs[key] = _program(_scalar_loss(fun), mesh, tree, owners, dict(static), mapped, wanted, argnums, reduction)
+            programs[key] = _program(
+                _scalar_loss(fun), mesh, tree, owners, dict(static), mapped, wanted, argnums, reduction
+            )
         arrays = [leaf for leaf in leaves if not _is_static(leaf)]
         sharded = [k in mapped for k, leaf in zip(owners, leaves) if not _is_static(leaf)]
         return programs[key](*(_place(x, mesh, cut) for x, cut in zip(arrays, sharded)))
@@ -188,7 +190,9 @@ def _place(x: Any, mesh: Mesh, cut: bool) -> jax.Array:
     return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
 
 
-def _program(fun, mesh: Mesh, tree, owners, static: dict, mapped, wanted, argnums, reduction: str) -> Callable[..., Any]:
+def _program(
+    fun, mesh: Mesh, tree, owners, static: dict, mapped, wanted, argnums, reduction: str
+) -> Callable[..., Any]:
     """The compiled program of one signature, a function of the array leaves."""
     places = [k for k in range(len(owners)) if k not in static]
     specs = tuple(P(AXIS) if owners[k] in mapped else P() for k in places)
@@ -239,7 +243,9 @@ def _floating_gradients(loss: Callable[..., jax.Array], parameters: tuple) -> tu
             filled[k] = value
         return loss(*tree_util.tree_unflatten(tree, filled))
 
-    value, found = jax.value_and_grad(of_floats, argnums=tuple(range(len(places))))(*(jnp.asarray(leaves[k]) for k in places))
+    value, found = jax.value_and_grad(of_floats, argnums=tuple(range(len(places))))(
+        *(jnp.asarray(leaves[k]) for k in places)
+    )
     gradients: list[Any] = [None] * len(leaves)
     for k, gradient in zip(places, found):
         gradients[k] = gradient

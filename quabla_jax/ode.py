@@ -60,7 +60,9 @@ def _slope(f: Callable[..., Any], args: tuple) -> _ode_steps.Slope:
     def call(y: jax.Array, t: jax.Array) -> jax.Array:
         out = asarray(f(y, t, *args))
         if out.shape != y.shape:
-            raise ValueError(f"odeint requires f(y, t, *args) to return the state's shape {list(y.shape)}, got {list(out.shape)}")
+            raise ValueError(
+                f"odeint requires f(y, t, *args) to return the state's shape {list(y.shape)}, got {list(out.shape)}"
+            )
         return out
 
     return call

@@ -92,7 +92,9 @@ def clip_by_global_norm(grads: Any, max_norm: float) -> tuple[Any, float]:
     if not all(map(_is_floating, leaves)):
         raise TypeError("gradient leaves must be floating-point Tensors")
     wide = [np.asarray(leaf, np.float64) for leaf in leaves]
-    peak = max((float(np.max(np.abs(w))) if not np.isnan(w).any() else math.nan for w in wide), default=0.0, key=_nan_last)
+    peak = max(
+        (float(np.max(np.abs(w))) if not np.isnan(w).any() else math.nan for w in wide), default=0.0, key=_nan_last
+    )
     scale = peak if math.isfinite(peak) and peak > 0 else 1.0
     with np.errstate(invalid="ignore", over="ignore"):
         norm = scale * math.sqrt(sum(float(np.sum((w / scale) ** 2)) for w in wide))

@@ -40,7 +40,9 @@ def matmul(x1: Any, x2: Any) -> jax.Array:
 
 def _matmul(a: jax.Array, b: jax.Array) -> jax.Array:
     if a.ndim == 0 or b.ndim == 0:
-        raise ValueError(f"matmul requires operands of rank one or more, got shapes {list(a.shape)} and {list(b.shape)}")
+        raise ValueError(
+            f"matmul requires operands of rank one or more, got shapes {list(a.shape)} and {list(b.shape)}"
+        )
     if a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
         raise ValueError(f"matmul inner extents must agree, got shapes {list(a.shape)} and {list(b.shape)}")
     common_shape(a.shape[:-2], b.shape[:-2])
@@ -130,7 +132,9 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     x, y = jnp.moveaxis(x, one_axis(axisa, x.ndim), -1), jnp.moveaxis(y, one_axis(axisb, y.ndim), -1)
     sizes = x.shape[-1], y.shape[-1]
     if not set(sizes) <= {2, 3}:
-        raise ValueError(f"incompatible dimensions for cross product (dimension must be 2 or 3), got {sizes[0]} and {sizes[1]}")
+        raise ValueError(
+            f"incompatible dimensions for cross product (dimension must be 2 or 3), got {sizes[0]} and {sizes[1]}"
+        )
     common_shape(x.shape[:-1], y.shape[:-1])
     if sizes == (2, 2):
         return x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]
@@ -161,7 +165,9 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     along = one_axis(axis, x.ndim)
     edges = [_edge(v, x, along, name) for v, name in ((prepend, "prepend"), (append, "append")) if v is not None]
     if edges:
-        x = concat(([edges[0]] if prepend is not None else []) + [x] + ([edges[-1]] if append is not None else []), along)
+        x = concat(
+            ([edges[0]] if prepend is not None else []) + [x] + ([edges[-1]] if append is not None else []), along
+        )
     if order and order >= x.shape[along]:
         raise ValueError(f"diff of order {order} along an axis of extent {x.shape[along]} would be empty")
     for _ in range(order):
@@ -220,7 +226,9 @@ def _between(q: jax.Array, grid: jax.Array, values: jax.Array) -> jax.Array:
     """The interpolant at points inside the grid; a point outside is moved to an end, so no infinity is formed."""
     inside = (q >= grid[0]) & (q <= grid[-1])
     safe = jnp.where(inside, q, grid[0])
-    k = jnp.clip(jnp.searchsorted(lax.stop_gradient(grid), lax.stop_gradient(safe), side="right") - 1, 0, grid.shape[0] - 2)
+    k = jnp.clip(
+        jnp.searchsorted(lax.stop_gradient(grid), lax.stop_gradient(safe), side="right") - 1, 0, grid.shape[0] - 2
+    )
     low, high = grid[k], grid[k + 1]
     t = (safe - low) / (high - low)
     return values[k] * (1.0 - t) + values[k + 1] * t

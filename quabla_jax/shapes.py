@@ -142,7 +142,9 @@ def _join(arrays: list[jax.Array], axis: int) -> jax.Array:
         if len(other.shape) != len(first) or any(
             n != m for k, (n, m) in enumerate(zip(first, other.shape)) if k != axis
         ):
-            raise ValueError(f"concat shapes must match except along axis {axis}, got {list(first)} and {list(other.shape)}")
+            raise ValueError(
+                f"concat shapes must match except along axis {axis}, got {list(first)} and {list(other.shape)}"
+            )
     return jnp.concatenate(arrays, axis)
 
 
@@ -190,7 +192,9 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[jax.Array]:
     for low, high in zip(bounds, bounds[1:]):
         start, stop, _ = slice(low, high).indices(extent)
         if stop <= start:
-            raise ValueError(f"split indices {indices_or_sections!r} give an empty piece [{low}:{high}] of axis {along}")
+            raise ValueError(
+                f"split indices {indices_or_sections!r} give an empty piece [{low}:{high}] of axis {along}"
+            )
         pieces.append(jax.lax.slice_in_dim(x, start, stop, axis=along))
     return pieces
 
@@ -241,7 +245,10 @@ def roll(a: Any, shift: Any, axis: Any = None) -> jax.Array:
     if len(shifts) != len(axes):
         if len(shifts) != 1 and len(axes) != 1:
             raise ValueError(f"shift {shift!r} and axis {axis!r} have different lengths")
-        shifts, axes = (v * (len(axes) if len(v) == 1 and v is shifts else len(shifts) if len(v) == 1 else 1) for v in (shifts, axes))
+        shifts, axes = (
+            v * (len(axes) if len(v) == 1 and v is shifts else len(shifts) if len(v) == 1 else 1)
+            for v in (shifts, axes)
+        )
     return jnp.roll(x, shifts, tuple(one_axis(a, x.ndim) for a in axes))
 
 
@@ -285,7 +292,9 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", constant_values: Any
     if mode not in PAD_MODES:
         raise ValueError(f"mode must be one of {PAD_MODES}, got {mode!r}")
     x = as_operand(array)
-    widths = [(static_int(b, "pad_width"), static_int(a, "pad_width")) for b, a in _pairs(pad_width, x.ndim, "pad_width")]
+    widths = [
+        (static_int(b, "pad_width"), static_int(a, "pad_width")) for b, a in _pairs(pad_width, x.ndim, "pad_width")
+    ]
     if any(width < 0 for pair in widths for width in pair):
         raise ValueError(f"pad_width must be non-negative, got {pad_width!r}")
     if mode == "constant":

@@ -55,8 +55,10 @@ def _same_number(got: Any, want: Any, rtol: float, atol: float) -> bool:
 
 def _same_nested(got: Any, want: Any, rtol: float, atol: float) -> bool:
     if isinstance(want, list):
-        return isinstance(got, list) and len(got) == len(want) and all(
-            _same_nested(g, w, rtol, atol) for g, w in zip(got, want)
+        return (
+            isinstance(got, list)
+            and len(got) == len(want)
+            and all(_same_nested(g, w, rtol, atol) for g, w in zip(got, want))
         )
     return _same_number(got, want, rtol, atol)
 
@@ -109,7 +111,7 @@ def _array_difference(got: Any, want: dict, compare: dict) -> str:
 
 
 def verdict(case: dict, qb: Any) -> str:
-    """"" where `qb` does what the case records, else a short reason. "no error" starts the reason for a missing one."""
+    """ "" where `qb` does what the case records, else a short reason. "no error" starts the reason for a missing one."""
     result, error, warned = run(case, qb)
     missing = [name for name in case.get("expected_warnings") or () if name not in warned]
     if missing:
@@ -123,4 +125,8 @@ def verdict(case: dict, qb: Any) -> str:
         return f"no error, wanted {wanted['class']}"
     if wanted["class"] not in {cls.__name__ for cls in type(error).__mro__}:
         return f"raised {error!r} instead of {wanted['class']}"
-    return "" if wanted["message_contains"] in str(error) else f"the message {str(error)!r} lacks {wanted['message_contains']!r}"
+    return (
+        ""
+        if wanted["message_contains"] in str(error)
+        else f"the message {str(error)!r} lacks {wanted['message_contains']!r}"
+    )

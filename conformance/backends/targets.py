@@ -45,11 +45,7 @@ class Mlx:
     name = "mlx"
 
     def available(self) -> str | None:
-        return (
-            None
-            if importlib.util.find_spec("mlx")
-            else "mlx is not installed (pip install 'quabla-jax[mlx]')"
-        )
+        return None if importlib.util.find_spec("mlx") else "mlx is not installed (pip install 'quabla-jax[mlx]')"
 
     def prepare(self, closed: Any) -> Callable[..., list[np.ndarray]]:
         from quabla_jax import mlx_backend
@@ -80,11 +76,7 @@ def _from_torch(out: Any) -> list[np.ndarray]:
 
 class _Torch:
     def available(self) -> str | None:
-        return (
-            None
-            if importlib.util.find_spec("torch")
-            else "torch is not installed (pip install 'quabla-jax[torch]')"
-        )
+        return None if importlib.util.find_spec("torch") else "torch is not installed (pip install 'quabla-jax[torch]')"
 
 
 class TorchScript(_Torch):
@@ -105,10 +97,7 @@ class TorchScript(_Torch):
             first = _from_torch(module(*tensors))
             for _ in range(2):  # the profiling executor specialises the graph after two calls
                 again = _from_torch(module(*tensors))
-            if not all(
-                np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
-                for a, b in zip(first, again, strict=True)
-            ):
+            if not all(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc") for a, b in zip(first, again, strict=True)):
                 raise AssertionError("the third call gives another result than the first")
             return again
 

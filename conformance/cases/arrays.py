@@ -33,9 +33,7 @@ for mode in ("clip", "fill"):
         return lax.scan(step, table, (indices, values))[0]
 
 
-@case(
-    "index/scatter-duplicates", Rand((4,)), Exact([1, 1, 3, 1], dtype="int32"), Rand((4,)), transforms=CHECKED
-)
+@case("index/scatter-duplicates", Rand((4,)), Exact([1, 1, 3, 1], dtype="int32"), Rand((4,)), transforms=CHECKED)
 def _(lax, table, indices, values):
     return lax.fori_loop(0, 3, lambda i, t: t.at[indices].add(values * t[i]), table)
 
@@ -47,9 +45,7 @@ def _(lax, table, indices, values):
 
 @case("index/dynamic-slice-clamps", Rand((6,)), Exact([-9, 0, 3, 5, 77], dtype="int32"), transforms=CHECKED)
 def _(lax, x, starts):
-    return lax.scan(
-        lambda c, s: (c * 0.5, jax.lax.dynamic_slice(x, (s,), (3,)) * c), jnp.ones((), x.dtype), starts
-    )
+    return lax.scan(lambda c, s: (c * 0.5, jax.lax.dynamic_slice(x, (s,), (3,)) * c), jnp.ones((), x.dtype), starts)
 
 
 @case("index/dynamic-update-clamps", Rand((6,)), Exact([-9, 2, 77], dtype="int32"), transforms=CHECKED)
@@ -62,13 +58,9 @@ def _(lax, m, rows):
     return lax.scan(lambda c, r: (c + m[r].sum(), m[r] * c), jnp.ones((), m.dtype), rows)
 
 
-@case(
-    "index/take-along-axis", Rand((3, 4)), Exact([[0, 3], [1, 1], [2, 0]], dtype="int32"), transforms=CHECKED
-)
+@case("index/take-along-axis", Rand((3, 4)), Exact([[0, 3], [1, 1], [2, 0]], dtype="int32"), transforms=CHECKED)
 def _(lax, m, where):
-    return lax.fori_loop(
-        0, 2, lambda i, s: s + jnp.take_along_axis(m, where, 1).sum() * s, jnp.ones((), m.dtype)
-    )
+    return lax.fori_loop(0, 2, lambda i, s: s + jnp.take_along_axis(m, where, 1).sum() * s, jnp.ones((), m.dtype))
 
 
 REDUCTIONS = {
@@ -105,9 +97,7 @@ for name, fun, value in (
 
 @case("reduce/nan-wins", Exact([1.0, float("nan"), 3.0]), transforms=("jit",))
 def _(lax, x):
-    return lax.scan(
-        lambda c, v: (jnp.maximum(c, v), (x.max(), x.min(), jnp.argmax(x), jnp.argmin(x))), x[0], x
-    )
+    return lax.scan(lambda c, v: (jnp.maximum(c, v), (x.max(), x.min(), jnp.argmax(x), jnp.argmin(x))), x[0], x)
 
 
 @case("reduce/argmax-ties", Exact([2, 5, 5, 1], dtype="int32"), transforms=("jit",), dtypes=("int32",))

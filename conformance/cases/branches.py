@@ -24,9 +24,7 @@ for label, predicate in (("true", TRUE), ("false", FALSE), ("mapped", MIXED)):
     )
     def _(lax, p, x, a):
         """Both branches hand out the same number of values, in another order."""
-        return lax.cond(
-            p, lambda x, a: (x * a, a, jnp.int32(1)), lambda x, a: (jnp.sin(x), a * a, jnp.int32(7)), x, a
-        )
+        return lax.cond(p, lambda x, a: (x * a, a, jnp.int32(1)), lambda x, a: (jnp.sin(x), a * a, jnp.int32(7)), x, a)
 
     @case(f"cond/{label}-captures", predicate, Rand((3,), 0.2, 0.9), Rand((3,), 0.2, 0.9), transforms=MOST)
     def _(lax, p, x, y):
@@ -49,9 +47,7 @@ def _(lax, p):
 
 @case("cond/pytree-operand", MIXED, Rand((2,), 0.2, 0.9), Rand((2,), 0.2, 0.9), transforms=MOST)
 def _(lax, p, a, b):
-    return lax.cond(p, lambda d: {"s": d["a"] + d["b"]}, lambda d: {"s": d["a"] * d["b"]}, {"a": a, "b": b})[
-        "s"
-    ]
+    return lax.cond(p, lambda d: {"s": d["a"] + d["b"]}, lambda d: {"s": d["a"] * d["b"]}, {"a": a, "b": b})["s"]
 
 
 @case("cond/in-loop", Rand((3,), -0.9, 0.9), transforms=MOST)
@@ -108,9 +104,7 @@ def _nest(lax, depth, x):
     return lax.cond(x > 0.1 * depth, lambda x: _nest(lax, depth - 1, x * 0.9), lambda x: x * depth, x)
 
 
-@case(
-    "cond/nested-eight-deep", Exact(0.95, batch=[0.95, 0.3, -0.2]), transforms=FORWARD + ("grad", "vmap_grad")
-)
+@case("cond/nested-eight-deep", Exact(0.95, batch=[0.95, 0.3, -0.2]), transforms=FORWARD + ("grad", "vmap_grad"))
 def _(lax, x):
     return _nest(lax, 8, x)
 
@@ -157,9 +151,7 @@ for count in (1, 2, 3, 5, 9):
     covers=("switch-nested",),
 )
 def _(lax, i, j, x):
-    inner = [
-        lambda j, x, k=k: lax.switch(j, [jnp.sin, jnp.cos, lambda x: x * k], x) * (k + 1) for k in range(3)
-    ]
+    inner = [lambda j, x, k=k: lax.switch(j, [jnp.sin, jnp.cos, lambda x: x * k], x) * (k + 1) for k in range(3)]
     return lax.switch(i, inner, j, x)
 
 

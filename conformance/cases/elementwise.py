@@ -264,9 +264,7 @@ def _(lax, x):
     return z, jnp.abs(z), jnp.angle(z)
 
 
-@case(
-    "dtype/subnormals", Exact([5e-324, 1e-310, -1e-310, 2.3e-308]), transforms=("jit",), dtypes=("float64",)
-)
+@case("dtype/subnormals", Exact([5e-324, 1e-310, -1e-310, 2.3e-308]), transforms=("jit",), dtypes=("float64",))
 def _(lax, x):
     """Subnormal float64 values come through a loop; what arithmetic does with them is the processor's setting, so only
     the values themselves are carried."""

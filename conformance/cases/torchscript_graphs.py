@@ -56,9 +56,7 @@ def _article(added):
             with branch.false() as taken:
                 taken.end(False, status, scaled)
             going, status, value = branch.outputs
-            loop.end(
-                gb.call("aten::__and__", gb.call("aten::lt", following, 20), going), status, value, following
-            )
+            loop.end(gb.call("aten::__and__", gb.call("aten::lt", following, 20), going), status, value, following)
         gb.output(gb.tuple_(*loop.outputs[:2]))
         return _run(ts, gb, x)
 

@@ -81,9 +81,7 @@ def _(lax, x):
 
 @case("while/captures", Rand((2, 2), -0.4, 0.4, mapped=False), Rand((2,)), transforms=AHEAD)
 def _(lax, w, x):
-    return lax.while_loop(
-        lambda s: s[0] < 4, lambda s: (s[0] + 1, jnp.tanh(w @ s[1]) + w[0]), (jnp.int32(0), x)
-    )[1]
+    return lax.while_loop(lambda s: s[0] < 4, lambda s: (s[0] + 1, jnp.tanh(w @ s[1]) + w[0]), (jnp.int32(0), x))[1]
 
 
 @case("while/in-scan", Rand((4,), 1.5, 6.0), transforms=AHEAD, ulp=64)
@@ -123,9 +121,7 @@ def _(lax, n):
         key, sub = jax.random.split(key)
         return i + 1, key, total + jax.random.uniform(sub, dtype=jnp.float64)
 
-    i, key, total = lax.while_loop(
-        lambda s: s[0] < n, body, (jnp.int32(0), jax.random.key(3), jnp.float64(0))
-    )
+    i, key, total = lax.while_loop(lambda s: s[0] < n, body, (jnp.int32(0), jax.random.key(3), jnp.float64(0)))
     return total, jax.random.key_data(key)
 
 
@@ -166,9 +162,7 @@ def _reverse_case(name, inputs, trips, cond, body, transforms=REVERSE, **fields)
         return lax.while_loop(lambda s: cond(s, *xs), lambda s: body(s, *xs), xs[0], checkpoint=4)
 
 
-_reverse_case(
-    "decay-to-a-bound", (Rand((2,), 0.8, 1.6),), 12, lambda x: x.sum() > 0.9, lambda x: jnp.sin(x) * 0.9
-)
+_reverse_case("decay-to-a-bound", (Rand((2,), 0.8, 1.6),), 12, lambda x: x.sum() > 0.9, lambda x: jnp.sin(x) * 0.9)
 _reverse_case(
     "captured",
     (Rand((2,), 0.8, 1.6), Rand((2,), 0.6, 0.9)),

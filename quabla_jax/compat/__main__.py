@@ -39,9 +39,7 @@ def parser() -> argparse.ArgumentParser:
         "-w", "--while-checkpoint", type=parse_checkpoint, default=None, metavar="CHECKPOINT",
         help="make while_loop reverse-differentiable by this plan (default: as in jax.lax, not at all)",
     )  # fmt: skip
-    made.add_argument(
-        "-m", dest="module", action="store_true", help="run a library module, as python -m does"
-    )
+    made.add_argument("-m", dest="module", action="store_true", help="run a library module, as python -m does")
     made.add_argument("program", metavar="script.py")
     made.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS")
     return made

@@ -69,9 +69,7 @@ def _stands_in_for(call: _Call, note: str, checkpoint: Any = _UNSET):
             signature = signature.replace(parameters=[*signature.parameters.values(), keyword])
         function = _jax_api.api_boundary(function)
         function.__signature__ = signature
-        function.__doc__ = (
-            f"{note}\n\nWhat follows is jax.lax's own documentation.\n\n{inspect.getdoc(call.function)}"
-        )
+        function.__doc__ = f"{note}\n\nWhat follows is jax.lax's own documentation.\n\n{inspect.getdoc(call.function)}"
         return function
 
     return decorate
@@ -82,16 +80,12 @@ def _plan(checkpoint) -> dict[str, Any]:
     return {} if checkpoint is _UNSET else {"checkpoint": checkpoint}
 
 
-@_stands_in_for(
-    _COND, "jax.lax.cond through the engine: same branches, same derivatives, same guard under vmap."
-)
+@_stands_in_for(_COND, "jax.lax.cond through the engine: same branches, same derivatives, same guard under vmap.")
 def cond(*args, **kwargs):
     arguments = _COND.bind(args, kwargs)
     if arguments is None:
         return _jax.cond(*args, **kwargs)
-    pred, true_fun, false_fun, operands = (
-        arguments[n] for n in ("pred", "true_fun", "false_fun", "operands")
-    )
+    pred, true_fun, false_fun, operands = (arguments[n] for n in ("pred", "true_fun", "false_fun", "operands"))
     keyword_operand = arguments["operand"] is not _COND.signature.parameters["operand"].default
     if keyword_operand and not operands:
         operands = (arguments["operand"],)
@@ -107,9 +101,7 @@ def cond(*args, **kwargs):
     return _loops.cond(pred, true_fun, false_fun, *operands)
 
 
-@_stands_in_for(
-    _SWITCH, "jax.lax.switch through the engine: index clamped, differentiable, guarded under vmap."
-)
+@_stands_in_for(_SWITCH, "jax.lax.switch through the engine: index clamped, differentiable, guarded under vmap.")
 def switch(*args, **kwargs):
     arguments = _SWITCH.bind(args, kwargs)
     if arguments is None:
@@ -170,9 +162,7 @@ def while_loop(*args, checkpoint=_UNSET, **kwargs):
 _map_over_scan = _jax_api.with_globals(_jax.map, scan=scan)
 
 
-@_stands_in_for(
-    _Call(_jax.map), "jax.lax.map over the engine's scan; `checkpoint=` as for scan.", checkpoint="auto"
-)
+@_stands_in_for(_Call(_jax.map), "jax.lax.map over the engine's scan; `checkpoint=` as for scan.", checkpoint="auto")
 def map(*args, checkpoint=_UNSET, **kwargs):  # noqa: A001
     if checkpoint is _UNSET:
         return _map_over_scan(*args, **kwargs)

@@ -89,9 +89,7 @@ def _same_metadata(name: str, want, got, want_name: str, got_name: str) -> None:
 
 def _same_structure(name: str, want, got, want_name: str, got_name: str) -> None:
     if want != got:
-        raise RuntimeError(
-            f"{name}: {got_name} has the structure {got}, {want_name} has {want}; they must be alike"
-        )
+        raise RuntimeError(f"{name}: {got_name} has the structure {got}, {want_name} has {want}; they must be alike")
 
 
 class _Branches:
@@ -179,13 +177,9 @@ def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: Sequence[An
     if not _is_tensor(pred):
         raise RuntimeError(f"cond: pred must be a bool or an array of one element, got {_say(pred)}")
     if pred.size != 1:
-        raise RuntimeError(
-            f"cond: pred must be a bool or an array of one element, got one of shape {pred.shape}"
-        )
+        raise RuntimeError(f"cond: pred must be a bool or an array of one element, got one of shape {pred.shape}")
     if pred.dtype != np.bool_:
-        raise RuntimeError(
-            f"cond: an array pred must have dtype bool, got {_say(pred)}; compare it, as in pred != 0"
-        )
+        raise RuntimeError(f"cond: an array pred must have dtype bool, got {_say(pred)}; compare it, as in pred != 0")
     _callables("cond", true_fn=true_fn, false_fn=false_fn)
     operands = _operands("cond", operands)
     branches = _Branches("cond", {"true_fn": true_fn, "false_fn": false_fn})
@@ -211,15 +205,11 @@ def switch(index: Any, branches: Sequence[Callable], operands: Sequence[Any] = (
     Differentiation: both modes, any order, also with a mapped index.
     """
     if not (_is_int(index) or isinstance(index, bool) or _is_tensor(index)):
-        raise RuntimeError(
-            f"switch: index must be an int or an integer array of one element, got {_say(index)}"
-        )
+        raise RuntimeError(f"switch: index must be an int or an integer array of one element, got {_say(index)}")
     if _is_tensor(index) and index.size != 1:
         raise RuntimeError(f"switch: index must hold one element, got an array of shape {index.shape}")
     if _is_tensor(index) and not np.issubdtype(index.dtype, np.integer):
-        raise RuntimeError(
-            f"switch: index must be of an integer dtype, got {_say(index)}; cast it with .astype(int)"
-        )
+        raise RuntimeError(f"switch: index must be of an integer dtype, got {_say(index)}; cast it with .astype(int)")
     if not isinstance(branches, (tuple, list)) or not branches:
         raise RuntimeError("switch: branches must be a tuple or list of at least one callable")
     names = [f"branch {i}" for i in range(len(branches))]
@@ -235,9 +225,7 @@ def switch(index: Any, branches: Sequence[Callable], operands: Sequence[Any] = (
     return checked.merge(_loops.switch(inside.astype(np.int32), checked.functions, *operands))
 
 
-def while_loop(
-    cond_fn: Callable, body_fn: Callable, carried_inputs: Sequence[Any], *, checkpoint: Any = None
-):
+def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: Sequence[Any], *, checkpoint: Any = None):
     """torch.while_loop: carried = body_fn(*carried) as long as cond_fn(*carried) holds.
 
     Arguments:
@@ -258,9 +246,7 @@ def while_loop(
     """
     _callables("while_loop", cond_fn=cond_fn, body_fn=body_fn)
     if not isinstance(carried_inputs, (tuple, list)):
-        raise RuntimeError(
-            f"while_loop: carried_inputs must be a tuple or list, got {type(carried_inputs).__name__}"
-        )
+        raise RuntimeError(f"while_loop: carried_inputs must be a tuple or list, got {type(carried_inputs).__name__}")
     for path, leaf in tree_flatten_with_path(carried_inputs, is_leaf=_none_is_leaf)[0]:
         if not (_is_tensor(leaf) or _is_int(leaf)):
             raise RuntimeError(
@@ -281,17 +267,13 @@ def while_loop(
             _is_tensor(verdict) and verdict.shape == () and verdict.dtype == np.bool_
         )
         if not boolean:
-            raise RuntimeError(
-                f"while_loop: cond_fn must return a boolean scalar array or a bool, got {_say(verdict)}"
-            )
+            raise RuntimeError(f"while_loop: cond_fn must return a boolean scalar array or a bool, got {_say(verdict)}")
         return verdict
 
     def step(carried):
         out = body_fn(*carried)
         if not isinstance(out, tuple):
-            raise RuntimeError(
-                f"while_loop: body_fn must return a tuple, got {type(out).__name__}; write (x,) for one"
-            )
+            raise RuntimeError(f"while_loop: body_fn must return a tuple, got {type(out).__name__}; write (x,) for one")
         _same_structure(
             "while_loop", tree_structure(carried), tree_structure(out), "carried_inputs", "body_fn's result"
         )
@@ -338,9 +320,7 @@ def scan(combine_fn: Callable, init, xs, *, dim: int = 0, reverse: bool = False)
     for what, values in (("init", init), ("xs", xs)):
         for path, leaf in tree_flatten_with_path(values, is_leaf=_none_is_leaf)[0]:
             if not _is_tensor(leaf):
-                raise RuntimeError(
-                    f"scan: every leaf of {what} must be an array, got {_say(leaf)}{_at(path)}"
-                )
+                raise RuntimeError(f"scan: every leaf of {what} must be an array, got {_say(leaf)}{_at(path)}")
     rank = leaves[0].ndim
     if not -max(rank, 1) <= dim < max(rank, 1):
         raise IndexError(
@@ -352,16 +332,12 @@ def scan(combine_fn: Callable, init, xs, *, dim: int = 0, reverse: bool = False)
             f"scan: every leaf of xs must have an axis {axis} of positive length, got {list(map(_say, leaves))}"
         )
     if len({x.shape[axis] for x in leaves}) > 1:
-        raise RuntimeError(
-            f"scan: the leaves of xs differ in length along axis {axis}: {list(map(_say, leaves))}"
-        )
+        raise RuntimeError(f"scan: the leaves of xs differ in length along axis {axis}: {list(map(_say, leaves))}")
 
     def step(carry, x):
         out = combine_fn(carry, x)
         if not (isinstance(out, (tuple, list)) and len(out) == 2):
-            raise RuntimeError(
-                f"scan: combine_fn must return a pair (next carry, y), got {type(out).__name__}"
-            )
+            raise RuntimeError(f"scan: combine_fn must return a pair (next carry, y), got {type(out).__name__}")
         next_carry, y = out
         _same_structure("scan", tree_structure(carry), tree_structure(next_carry), "init", "the next carry")
         for value in tree_leaves((next_carry, y), is_leaf=_none_is_leaf):

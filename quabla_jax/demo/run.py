@@ -49,17 +49,13 @@ def _picture(path: pathlib.Path, years, pelts, theta, losses) -> None:
     # The fine curve comes from the same model, read out 40 times a year by shortening its unit of time.
     points, fine = 40, np.array(theta)
     fine[:4] -= np.log(points)
-    curve = np.asarray(
-        jax.jit(trajectory, static_argnums=(1, 2))(fine, 20 * points + 1, STEPS_A_YEAR // points)
-    )
+    curve = np.asarray(jax.jit(trajectory, static_argnums=(1, 2))(fine, 20 * points + 1, STEPS_A_YEAR // points))
     time_axis = years[0] + np.arange(len(curve)) / points
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), width_ratios=(2.2, 1), layout="constrained")
     for column, (name, colour) in enumerate((("hare", "#1f6f8b"), ("lynx", "#d1603d"))):
         left.plot(time_axis, curve[:, column], color=colour, label=f"{name}, fitted")
         left.plot(years, pelts[:, column], "o", color=colour, label=f"{name}, pelts")
-    left.set(
-        xlabel="year", ylabel="thousands", title="Lotka-Volterra fitted through 20,000 Runge-Kutta steps"
-    )
+    left.set(xlabel="year", ylabel="thousands", title="Lotka-Volterra fitted through 20,000 Runge-Kutta steps")
     left.set_xticks(years[::5].astype(int))
     left.legend(frameon=False, ncols=2)
     right.semilogy(losses, color="#444444")
@@ -131,20 +127,14 @@ def run(folder: str | pathlib.Path = "demo-output", steps: int = 150, console=No
     )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("fit", total=steps, loss=float("nan"))
-        theta, losses = fit(
-            pelts, steps, lambda step, value: progress.update(task, completed=step + 1, loss=value)
-        )
+        theta, losses = fit(pelts, steps, lambda step, value: progress.update(task, completed=step + 1, loss=value))
     if not console.is_terminal:
         console.print(f"loss {losses[0]:.5f} -> {losses[-1]:.5f} in {steps} steps")
 
     fitted = [("parameter", "fitted", "unit")]
     for name, value in zip(NAMES, np.exp(theta), strict=True):
         unit = (
-            "thousands"
-            if "1900" in name
-            else "1/year"
-            if name in ("hare birth", "lynx death")
-            else "1/(year thousand)"
+            "thousands" if "1900" in name else "1/year" if name in ("hare birth", "lynx death") else "1/(year thousand)"
         )
         fitted.append((name, f"{value:.4f}", unit))
 

@@ -88,11 +88,7 @@ def compare_targets(theta: np.ndarray, model_path: pathlib.Path) -> list[Compari
     ]
     for name, package, double, single_precision in targets:
         if not _installed(package):
-            rows.append(
-                Comparison(name, reason=f"{package} is not installed (pip install 'quabla-jax[{package}]')")
-            )
+            rows.append(Comparison(name, reason=f"{package} is not installed (pip install 'quabla-jax[{package}]')"))
             continue
-        rows.append(
-            Comparison(name, _worst(double(theta), reference), _worst(single_precision(theta32), reference))
-        )
+        rows.append(Comparison(name, _worst(double(theta), reference), _worst(single_precision(theta32), reference)))
     return rows

@@ -22,4 +22,3 @@ __all__ = [
     "switch",
     "while_loop",
 ]
-

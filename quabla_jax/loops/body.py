@@ -43,7 +43,9 @@ class Body:
         for a, b in zip(self.x_avals, outs[: self.sizes[1]], strict=True):
             assert a.shape == b.shape and a.dtype == b.dtype, f"carry of type {a} becomes {b}"
         self._memo: dict[Any, Any] = {}
-        self._primal: tuple[Body, tuple[bool, ...], int] | None = None  # what this is the dual of, and where its inputs are
+        self._primal: tuple[Body, tuple[bool, ...], int] | None = (
+            None  # what this is the dual of, and where its inputs are
+        )
 
     @classmethod
     def trace(cls, fun: Callable, avals: Sequence[Any], sizes: Sequence[int]) -> Body:
@@ -135,7 +137,9 @@ class Body:
 
         def make():
             if self._primal is not None and mask == self._primal[1] and not any(y_mask[self._primal[2] :]):
-                g = self._primal[0]  # a jaxpr cannot always be cut there: a jvp ties a while loop's primals to its tangents
+                g = self._primal[
+                    0
+                ]  # a jaxpr cannot always be cut there: a jvp ties a while loop's primals to its tangents
                 return g.only([True] * len(g.avals), y_mask[: self._primal[2]])
             lead = [False] * len(self.consts)
             used_outputs = [*self.carry(mask), *y_mask]
@@ -167,7 +171,9 @@ class Body:
             if list(used[len(lead) :]) == list(mask):
                 return self.only(mask, y_mask)
             jaxpr, consts, known_outs = api.known_jaxpr(self.jaxpr, [*lead, *unknown])
-            f = lambda *a: pick(pick(known_outs, wanted), api.eval_jaxpr(jaxpr, (), *consts, *self.consts, *a)[: sum(known_outs)])
+            f = lambda *a: pick(
+                pick(known_outs, wanted), api.eval_jaxpr(jaxpr, (), *consts, *self.consts, *a)[: sum(known_outs)]
+            )
             return Body.trace(f, pick(mask, self.avals), [sum(g) for g in self.groups(mask)])
 
         return self if all(mask) and all(y_mask) else self.once(("known", mask, y_mask), make)

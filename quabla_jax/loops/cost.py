@@ -37,8 +37,12 @@ class Machine:
     memory: int
 
 
-CPU: dict[str, Any] = dict(dot=4e10, simple=4e9, transcendental=6e8, near=2e10, far=8e9, fresh=1e9, near_bytes=2 << 20, launch=3e-7)
-ACCELERATOR: dict[str, Any] = dict(dot=2e13, simple=4e11, transcendental=2e11, near=2e12, far=1e12, fresh=1e12, near_bytes=32 << 20, launch=5e-6)
+CPU: dict[str, Any] = dict(
+    dot=4e10, simple=4e9, transcendental=6e8, near=2e10, far=8e9, fresh=1e9, near_bytes=2 << 20, launch=3e-7
+)
+ACCELERATOR: dict[str, Any] = dict(
+    dot=2e13, simple=4e11, transcendental=2e11, near=2e12, far=1e12, fresh=1e12, near_bytes=32 << 20, launch=5e-6
+)
 
 
 @functools.cache
@@ -58,7 +62,9 @@ TRANSCENDENTAL = frozenset(
     "exp exp2 expm1 log log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh logistic erf erfc "
     "erf_inv lgamma digamma pow cbrt rsqrt sqrt igamma bessel_i0e bessel_i1e".split()
 )
-FREE = frozenset("broadcast_in_dim reshape squeeze expand_dims convert_element_type copy stop_gradient pjit jit".split())
+FREE = frozenset(
+    "broadcast_in_dim reshape squeeze expand_dims convert_element_type copy stop_gradient pjit jit".split()
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -365,6 +365,4 @@ def lin_call(g: Body, lin, y_lin, plan: Schedule, p, d, kept=None, linear=True) 
 def vjp_call(g: Body, lin, y_lin, plan: Schedule, p, u, uy, kept=None) -> list[Any]:
     if kept is None:
         kept = run_known(g, lin, None, plan, p)[2]
-    return vjp_p.bind(
-        *p, *kept, *u, *uy, g=g, lin=tuple(lin), y_lin=tuple(y_lin), plan=plan, keep=keep_for(g, lin)
-    )
+    return vjp_p.bind(*p, *kept, *u, *uy, g=g, lin=tuple(lin), y_lin=tuple(y_lin), plan=plan, keep=keep_for(g, lin))

@@ -79,7 +79,9 @@ def lin_batch(axis, args, dims, *, g: Body, lin, y_lin, plan, keep, linear):
     if keep is not None:
         kept = kept_to(kept, kept_dims, omit(x_lin, x_mask), plan, axis.size)
     body = g.batched(mask, y_mask, axis, True)
-    out = lin_call(body, lin, y_lin, plan, omit(lin, inputs), pick(lin, inputs), kept if keep is not None else None, linear)
+    out = lin_call(
+        body, lin, y_lin, plan, omit(lin, inputs), pick(lin, inputs), kept if keep is not None else None, linear
+    )
     return out, [*out_dims(pick(x_lin, x_mask), 0), *out_dims(pick(y_lin, y_mask), 1)]
 
 
@@ -111,7 +113,14 @@ def vtan_batch(axis, args, dims, **params):
     mask, y_mask = with_linear(g, lin, mapped(p_dims), fill(m, [True] * len(dp_dims), False))
     places = scan_axes(g)
     wants = [omit(lin, mask), *[[True] * len(a) for a in parts[1:]]]
-    at = [omit(lin, places), [0] * len(parts[1]), [1] * len(parts[2]), pick(m, places), [0] * len(parts[4]), [1] * len(parts[5])]
+    at = [
+        omit(lin, places),
+        [0] * len(parts[1]),
+        [1] * len(parts[2]),
+        pick(m, places),
+        [0] * len(parts[4]),
+        [1] * len(parts[5]),
+    ]
     moved = [v for a, d, w, k in zip(parts, part_dims, wants, at, strict=True) for v in axis_to(a, d, w, axis.size, k)]
     out = vtan_p.bind(*moved, **{**params, "g": g.batched(mask, y_mask, axis, True)})
     return out, pick(lin, places) * (2 if params["both"] else 1)

@@ -172,12 +172,12 @@ def loop_partial_eval(trace, *tracers, g: Body, plan, keep):
         if schedule is None:
             return api.scan_partial_eval(trace, *tracers, **scan_params(g, plan))
     x, y, kept, extra = _known_part(g, lin, y_lin, mask, plan, schedule, keep, tracers)
-    p = [trace.instantiate_const(t) for t in pick(mask, fill([not m for m in lin], omit(lin, tracers))) if t is not None]
+    p = [
+        trace.instantiate_const(t) for t in pick(mask, fill([not m for m in lin], omit(lin, tracers))) if t is not None
+    ]
     d = [trace.instantiate_const(t) for t in pick(lin, tracers)]
     residuals = [*p, *[trace.new_instantiated_const(v) for v in kept]]
-    params = dict(
-        g=rest, lin=rest_lin, y_lin=rest_y, plan=schedule, keep=keep_for(rest, rest_lin), linear=False
-    )
+    params = dict(g=rest, lin=rest_lin, y_lin=rest_y, plan=schedule, keep=keep_for(rest, rest_lin), linear=False)
     out = trace.default_process_primitive(lin_p, [*residuals, *d], params) if sum(x_lin) + sum(y_lin) else []
     dx, dy = split(out, sum(x_lin), sum(y_lin))
     return merge(x_lin, dx, x) + merge(y_lin, dy, y) + extra
@@ -250,7 +250,9 @@ def loop_dce(used, eqn):
         return [False] * len(eqn.invars), None
     x, y, k = split(used, g.sizes[1], g.num_ys, num_kept(plan, keep))
     n = sum(keep or ())
-    kept_used = fill(keep or (), [a or b for a, b in zip(k[:n], k[n:] or k[:n], strict=True)], False) if n else [False] * len(x)
+    kept_used = (
+        fill(keep or (), [a or b for a, b in zip(k[:n], k[n:] or k[:n], strict=True)], False) if n else [False] * len(x)
+    )
     mask = g.live([a or b for a, b in zip(x, kept_used, strict=True)], y)
     x_left = g.carry(mask)
     keep2 = tuple(pick(x_left, kept_used)) if any(kept_used) else None

@@ -351,9 +351,7 @@ def request_of(checkpoint: Any) -> Any:
     return current_default() if isinstance(value, str) and value == "auto" else value
 
 
-def plan_loop(
-    length: int, carry_bytes: int, residual_bytes: int | None = None, checkpoint: Any = "auto"
-) -> LoopPlan:
+def plan_loop(length: int, carry_bytes: int, residual_bytes: int | None = None, checkpoint: Any = "auto") -> LoopPlan:
     """The plan of a loop of `length` steps, from sizes alone.
 
     Args:

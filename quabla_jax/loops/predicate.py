@@ -47,7 +47,9 @@ class Test:
             spmd_axis_name=axis.spmd_name,
         )
         avals = [api.stacked_aval(axis.size, a) if m else a for a, m in zip(self.avals, mask, strict=True)]
-        return self._derived((mask, axis.size, axis.name, axis.spmd_name), lambda *a: [vmapped(*a)], avals, self.num_consts)
+        return self._derived(
+            (mask, axis.size, axis.name, axis.spmd_name), lambda *a: [vmapped(*a)], avals, self.num_consts
+        )
 
     def guarded(self) -> Test:
         """The test that fails unless a new first constant, a bool, is true."""

@@ -122,9 +122,7 @@ def _started(meter: Meter, loop: int, init: Any) -> jax.Array:
     """The run number and stride. Any part of `init` makes the call wait for the loop's input, and run once a run."""
     first = next((leaf for leaf in jax.tree.leaves(init) if hasattr(leaf, "dtype")), jnp.int32(0))
     anchor = (
-        lax.stop_gradient(jnp.asarray(first))
-        if jnp.issubdtype(jnp.asarray(first).dtype, jnp.number)
-        else jnp.int32(0)
+        lax.stop_gradient(jnp.asarray(first)) if jnp.issubdtype(jnp.asarray(first).dtype, jnp.number) else jnp.int32(0)
     )
     return jax.pure_callback(meter.start, _PAIR, jnp.int32(loop), anchor, vmap_method="sequential")
 
@@ -148,9 +146,7 @@ def _tied(out: Any, count: jax.Array) -> Any:
     (The compiler sees through an optimization barrier that has an unused output.)
     """
     leaves, tree = jax.tree.flatten(out)
-    usable = [
-        n for n, leaf in enumerate(leaves) if jnp.issubdtype(getattr(leaf, "dtype", object), np.generic)
-    ]
+    usable = [n for n, leaf in enumerate(leaves) if jnp.issubdtype(getattr(leaf, "dtype", object), np.generic)]
     if not usable:
         return out
     least = min(usable, key=lambda n: leaves[n].size)
@@ -190,7 +186,5 @@ def count_while(meter: Meter, loop: Callable, cond: Callable, body: Callable, in
     """loop(cond', body', init') with a counter beside the carry of a while loop."""
     following = _counting(meter, init, None, "while_loop")
     with _unmetered():
-        count, carry = loop(
-            lambda c: cond(c[1]), lambda c: (following(c[0]), body(c[1])), (jnp.int32(0), init)
-        )
+        count, carry = loop(lambda c: cond(c[1]), lambda c: (following(c[0]), body(c[1])), (jnp.int32(0), init))
     return _tied(carry, count)

@@ -147,7 +147,9 @@ def _bind(eqn: Any, inputs: list[Any], request: Any) -> list[Any] | None:
         return None
     g = body_of(loop["jaxpr"], loop["sizes"])
     trips = Trips(length, loop["reverse"], loop["unroll"], request)
-    args = [a if isinstance(a, (jax.Array, api.Tracer)) else api.settle(a, t) for a, t in zip(inputs, g.avals, strict=True)]
+    args = [
+        a if isinstance(a, (jax.Array, api.Tracer)) else api.settle(a, t) for a, t in zip(inputs, g.avals, strict=True)
+    ]
     out = loop_p.bind(*args, g=g, plan=trips, keep=None)
     return [api.with_weak_type(v, getattr(w.aval, "weak_type", False)) for v, w in zip(out, eqn.outvars, strict=True)]
 

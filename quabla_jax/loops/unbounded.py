@@ -92,7 +92,9 @@ vtan_p = api.define_primitive("qb_while_vtan", vtan_impl, _ct_avals, _eager)
 # ---- binding ----------------------------------------------------------------------------------------------
 
 
-def bind_loop(head, args, g: Body, cond: Predicate | None, lanes: Lanes, pool: Pool, keep: Any = None, count: bool = False):
+def bind_loop(
+    head, args, g: Body, cond: Predicate | None, lanes: Lanes, pool: Pool, keep: Any = None, count: bool = False
+):
     """(final carry, [trip counts] if `count`, [stride exponent, *pools] if `keep`)."""
     keep = None if keep is None else tuple(keep)
     out = loop_p.bind(*head, *args, g=g, cond=cond, lanes=lanes, pool=pool, keep=keep, count=count)
@@ -126,9 +128,7 @@ def tangents_linear(g: Body, mask: Mask) -> tuple[bool, ...]:
 
 def _zeros_around(g: Body, x_mask: Mask, dx: Sequence[Any]) -> list[Any]:
     """Tangents of the carry, symbolic zeros where it has none."""
-    return [
-        api.Zero(a.to_tangent_aval()) if t is None else t for a, t in zip(g.x_avals, fill(x_mask, dx), strict=True)
-    ]
+    return [api.Zero(a.to_tangent_aval()) if t is None else t for a, t in zip(g.x_avals, fill(x_mask, dx), strict=True)]
 
 
 # ---- While ------------------------------------------------------------------------------------------------
@@ -228,9 +228,7 @@ def _loop_partial_eval_custom(saveable, unknowns, instantiated, eqn):
         lanes=lanes.omit(lin),
         keep=None if keep is None else tuple(omit(x_lin, keep)),
     )
-    known = eqn.replace(
-        invars=[*head, *omit(lin, args)], outvars=omit(unknown_out, eqn.outvars), params=known_params
-    )
+    known = eqn.replace(invars=[*head, *omit(lin, args)], outvars=omit(unknown_out, eqn.outvars), params=known_params)
     return known, eqn, unknown_out, everything, residuals
 
 
@@ -254,8 +252,10 @@ def _loop_dce(used, eqn):
         return [False] * len(eqn.invars), None
     x_used, n_used, kept_used = split(used, g.sizes[1], int(count), num_kept(keep))
     keep = keep if any(kept_used) else None
-    need = [a or (cond is not None and r) or (keep is not None and keep[i])
-            for i, (a, r) in enumerate(zip(x_used, cond.reads if cond is not None else x_used, strict=True))]
+    need = [
+        a or (cond is not None and r) or (keep is not None and keep[i])
+        for i, (a, r) in enumerate(zip(x_used, cond.reads if cond is not None else x_used, strict=True))
+    ]
     live = g.live(need, ())
     x_live = g.carry(live)
     num_head = 1 if cond is None else cond.num_consts
@@ -421,7 +421,9 @@ def _vtan_transpose(cts, *args, g, lin, lanes, pool, m):
         mask, _ = g.perturbed(m)
         h, lin3 = g.dual(mask, ()), tangents_linear(g, mask)
         full = fill(g.carry(lin), u)
-        on = [api.zeros_like_aval(a.to_tangent_aval()) if t is None else t for a, t in zip(g.x_avals, full, strict=True)]
+        on = [
+            api.zeros_like_aval(a.to_tangent_aval()) if t is None else t for a, t in zip(g.x_avals, full, strict=True)
+        ]
         ct = bind_vjp(n, merge(lin, v, p), pick(g.carry(mask), on), None, h, lin3, lanes.dual(g, mask), pool)
         ct_p = pick(m, fill(mask, ct))
     keep = lambda c, a: c if is_undefined(a) else None

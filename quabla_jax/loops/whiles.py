@@ -161,7 +161,9 @@ def _split(cond: Any, num_cc: int, body: Any, num_c: int) -> tuple:
         avals = [v.aval for v in body_jaxpr.invars[lead:]]
         c_avals, x_avals = split(avals, num_c, len(carry))
         g = Body.trace(
-            step, [*c_avals, *pick(fixed, x_avals), *omit(fixed, x_avals)], (num_c + sum(fixed), len(carry) - sum(fixed), 0)
+            step,
+            [*c_avals, *pick(fixed, x_avals), *omit(fixed, x_avals)],
+            (num_c + sum(fixed), len(carry) - sum(fixed), 0),
         )
     else:
         g = Body(body_jaxpr, body_consts, (num_c, len(carry), 0))

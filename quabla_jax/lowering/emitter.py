@@ -144,9 +144,7 @@ class Emitter:
         if sum(math.prod(shape) for shape, _ in specs) > FOLD_LIMIT:
             return None
         results = numpy_ops.evaluate(name, arrays, params)
-        return tuple(
-            [self.session.const(np.asarray(a, dtype=d).reshape(s)) for a, (s, d) in zip(results, specs)]
-        )
+        return tuple([self.session.const(np.asarray(a, dtype=d).reshape(s)) for a, (s, d) in zip(results, specs)])
 
     def splat(self, value: Value) -> np.ndarray | None:
         """The 0-d array that a constant of equal elements holds, where that is plain to see."""
@@ -219,9 +217,7 @@ class Emitter:
             on_true, on_false = (self.broadcast_to(v, mask.shape) for v in (on_true, on_false))
         return self.op("select", mask, on_true, on_false)
 
-    def slice(
-        self, x: Value, start: Sequence[int], limit: Sequence[int], stride: Sequence[int] | None = None
-    ) -> Value:
+    def slice(self, x: Value, start: Sequence[int], limit: Sequence[int], stride: Sequence[int] | None = None) -> Value:
         stride = (1,) * x.ndim if stride is None else tuple(stride)
         return self.op("slice", x, start=tuple(start), limit=tuple(limit), stride=stride)
 
@@ -250,9 +246,7 @@ class Emitter:
 
     # control flow
 
-    def region(
-        self, inputs: Sequence[Value], build: Callable[[Emitter, list[Value]], Sequence[Value]]
-    ) -> Region:
+    def region(self, inputs: Sequence[Value], build: Callable[[Emitter, list[Value]], Sequence[Value]]) -> Region:
         """A closed region with inputs of the given shapes and dtypes, filled by build(emitter, inputs) -> outputs."""
         inner = Emitter(self.session)
         inner.source = self.source
@@ -341,11 +335,7 @@ def _simplify(name: str, inputs: tuple[Value, ...], params: dict[str, Any]) -> V
     if name == "transpose":
         return inputs[0] if params["perm"] == tuple(range(len(params["perm"]))) else None
     if name == "slice":
-        same = (
-            params["limit"] == inputs[0].shape
-            and not any(params["start"])
-            and all(s == 1 for s in params["stride"])
-        )
+        same = params["limit"] == inputs[0].shape and not any(params["start"]) and all(s == 1 for s in params["stride"])
         return inputs[0] if same else None
     if name == "concat":
         return inputs[0] if len(inputs) == 1 else None

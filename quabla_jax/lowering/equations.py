@@ -98,9 +98,7 @@ def counter_of(cond: Region, body: Region, n_consts: int) -> Counter | None:
     return None
 
 
-def _counter(
-    small: Any, large: Any, cond: Region, body: Region, n_consts: int, exact: bool
-) -> Counter | None:
+def _counter(small: Any, large: Any, cond: Region, body: Region, n_consts: int, exact: bool) -> Counter | None:
     if small not in cond.inputs or small.dtype.kind not in "iu" or small.shape:
         return None
     position = cond.inputs.index(small)

@@ -48,9 +48,7 @@ def _transpose(shapes, dtypes, params) -> list[Spec]:
 
 
 def _slice(shapes, dtypes, params) -> list[Spec]:
-    shape = tuple(
-        max(0, -(-(hi - lo) // st)) for lo, hi, st in zip(params["start"], params["limit"], params["stride"])
-    )
+    shape = tuple(max(0, -(-(hi - lo) // st)) for lo, hi, st in zip(params["start"], params["limit"], params["stride"]))
     return [(shape, dtypes[0])]
 
 

@@ -90,9 +90,7 @@ class _Frame:
     ):
         self.equations = jaxpr.eqns
         self.position = 0
-        self.env: dict[Any, Value] = dict(
-            zip(jaxpr.constvars, (constant(emitter, c) for c in consts), strict=True)
-        )
+        self.env: dict[Any, Value] = dict(zip(jaxpr.constvars, (constant(emitter, c) for c in consts), strict=True))
         self.env.update(zip(jaxpr.invars, inputs, strict=True))
         self.outvars = jaxpr.outvars
         self.targets = targets
@@ -149,9 +147,7 @@ def lower_region(emitter: Emitter, jaxpr: Any, inputs: Sequence[Value]) -> Regio
 
 def apply_rule(emitter: Emitter, eqn: Any, inputs: list[Value]) -> Any:
     """What the equation's rule makes of it: a Value, Values, or an Inline."""
-    emitter.source = (
-        jax_api.source_line(eqn.source_info) or emitter.source
-    )  # inside a library: the call that led there
+    emitter.source = jax_api.source_line(eqn.source_info) or emitter.source  # inside a library: the call that led there
     primitive = eqn.primitive
     rule = rules.RULES.get(primitive)
     if rule is None:

@@ -123,7 +123,12 @@ def python_lowering(primitive):
 
 def expansion_settings() -> tuple[_Any, ...]:
     """The JAX settings that change what a Python definition traces to."""
-    names = ("jax_enable_x64", "jax_threefry_partitionable", "jax_default_matmul_precision", "jax_numpy_dtype_promotion")
+    names = (
+        "jax_enable_x64",
+        "jax_threefry_partitionable",
+        "jax_default_matmul_precision",
+        "jax_numpy_dtype_promotion",
+    )
     return tuple(getattr(jax.config, name) for name in names)
 
 
@@ -268,9 +273,7 @@ def scan_equation(eqn: Any) -> dict[str, Any]:
     else:
         consts, carry = p["num_consts"], p["num_carry"]
         xs = len(eqn.invars) - consts - carry
-    return dict(
-        jaxpr=jaxpr, sizes=(consts, carry, xs), length=p["length"], reverse=p["reverse"], unroll=p["unroll"]
-    )
+    return dict(jaxpr=jaxpr, sizes=(consts, carry, xs), length=p["length"], reverse=p["reverse"], unroll=p["unroll"])
 
 
 def scan_params(closed: Any, sizes: Sequence[int], num_ys: int, length: int, reverse: bool, unroll: int) -> dict:
@@ -457,7 +460,8 @@ def jaxpr_key(jaxpr: Any) -> Any:
             tuple(map(atom, e.invars)),
             tuple((number(v), v.aval) for v in e.outvars),
             tuple((k, freeze_key(v)) for k, v in e.params.items()),
-            getattr(e, "ctx", None) and (getattr(e.ctx, "compute_type", None), getattr(e.ctx, "cur_abstract_mesh", None)),
+            getattr(e, "ctx", None)
+            and (getattr(e.ctx, "compute_type", None), getattr(e.ctx, "cur_abstract_mesh", None)),
         )
         for e in inner.eqns
     )
@@ -698,8 +702,6 @@ def is_concrete(x: Any) -> bool:
 def jit_disabled() -> bool:
     """Whether jax.disable_jit is in force."""
     return bool(jax.config.jax_disable_jit)
-
-
 
 
 def staged_constant(x):

@@ -77,7 +77,5 @@ class NumpyBuilder:
 
 def run(program: Program, *arrays: Any) -> list[np.ndarray]:
     """The program's flat outputs on flat inputs (arrays or scalars, taken at the program's dtypes)."""
-    values = [
-        np.asarray(a, dtype=v.dtype).reshape(v.shape) for a, v in zip(arrays, program.inputs, strict=True)
-    ]
+    values = [np.asarray(a, dtype=v.dtype).reshape(v.shape) for a, v in zip(arrays, program.inputs, strict=True)]
     return emit(program, NumpyBuilder(), values)

@@ -88,9 +88,7 @@ def _eigh(x):
 def _svd(x, full_matrices, compute_uv):
     safe = np.where(np.isfinite(x).all((-2, -1), keepdims=True), x, 0)
     if not compute_uv:
-        return _nan_where_not_finite(
-            x, [np.linalg.svd(_double(safe), compute_uv=False).astype(x.real.dtype)]
-        )[0]
+        return _nan_where_not_finite(x, [np.linalg.svd(_double(safe), compute_uv=False).astype(x.real.dtype)])[0]
     u, s, vh = np.linalg.svd(_double(safe), full_matrices)
     return tuple(_nan_where_not_finite(x, [s.astype(x.real.dtype), u.astype(x.dtype), vh.astype(x.dtype)]))
 
@@ -111,11 +109,7 @@ def _eig(x, left, right):
 def _matmul(a, b, dtype):
     dtype = np.dtype(dtype)
     if dtype.kind in "iub":
-        return (
-            np.matmul(a.astype(np.int64), b.astype(np.int64)).astype(dtype)
-            if dtype.kind != "b"
-            else np.matmul(a, b)
-        )
+        return np.matmul(a.astype(np.int64), b.astype(np.int64)).astype(dtype) if dtype.kind != "b" else np.matmul(a, b)
     return np.matmul(wide(a), wide(b)).astype(dtype)
 
 
@@ -147,11 +141,7 @@ def _fft(x, kind, lengths):
 def infer_fft(dtype, kind):
     """dtype of an rfft or irfft."""
     double = dtype in (np.dtype(np.float64), np.dtype(np.complex128))
-    return (
-        (np.complex128 if double else np.complex64)
-        if kind == "rfft"
-        else (np.float64 if double else np.float32)
-    )
+    return (np.complex128 if double else np.complex64) if kind == "rfft" else (np.float64 if double else np.float32)
 
 
 TABLE.update(

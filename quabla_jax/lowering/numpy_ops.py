@@ -288,9 +288,7 @@ def _slice(x, start, limit, stride):
 @_row("pad")
 def pad(x, value, low, high, interior):
     inner = [n + max(n - 1, 0) * i for n, i in zip(x.shape, interior)]
-    out = np.full(
-        [max(0, n + max(lo, 0) + max(hi, 0)) for n, lo, hi in zip(inner, low, high)], value, x.dtype
-    )
+    out = np.full([max(0, n + max(lo, 0) + max(hi, 0)) for n, lo, hi in zip(inner, low, high)], value, x.dtype)
     out[tuple(slice(max(lo, 0), max(lo, 0) + n, i + 1) for n, lo, i in zip(inner, low, interior))] = x
     return out[tuple(slice(max(-lo, 0), max(n - max(-hi, 0), 0)) for n, lo, hi in zip(out.shape, low, high))]
 
@@ -326,9 +324,7 @@ def _in_range(indices, size):
 
 TABLE["take"] = lambda x, indices, axis: np.take(x, _in_range(indices, x.shape[axis]), axis)
 TABLE["gather_flat"] = lambda x, indices: x[_in_range(indices, x.shape[0])]
-TABLE["take_along_axis"] = lambda x, indices, axis: np.take_along_axis(
-    x, _in_range(indices, x.shape[axis]), axis
-)
+TABLE["take_along_axis"] = lambda x, indices, axis: np.take_along_axis(x, _in_range(indices, x.shape[axis]), axis)
 
 
 @_row("scatter_flat", "scatter_rows")
@@ -361,24 +357,12 @@ def _reduce_prod(x, axes):
 
 def least(dtype) -> Any:
     """The identity of max."""
-    return (
-        False
-        if np.dtype(dtype).kind == "b"
-        else np.iinfo(dtype).min
-        if np.dtype(dtype).kind in "iu"
-        else -np.inf
-    )
+    return False if np.dtype(dtype).kind == "b" else np.iinfo(dtype).min if np.dtype(dtype).kind in "iu" else -np.inf
 
 
 def greatest(dtype) -> Any:
     """The identity of min."""
-    return (
-        True
-        if np.dtype(dtype).kind == "b"
-        else np.iinfo(dtype).max
-        if np.dtype(dtype).kind in "iu"
-        else np.inf
-    )
+    return True if np.dtype(dtype).kind == "b" else np.iinfo(dtype).max if np.dtype(dtype).kind in "iu" else np.inf
 
 
 def _fold_axes(x, axes, combine, identity):
@@ -451,6 +435,4 @@ def windows(x, sizes, strides, dilation):
 @_row("host_call")
 def _host_call(*arrays, callback, results):
     found = callback(*arrays)
-    return tuple(
-        np.asarray(a, dtype=dtype).reshape(shape) for a, (shape, dtype) in zip(found, results, strict=True)
-    )
+    return tuple(np.asarray(a, dtype=dtype).reshape(shape) for a, (shape, dtype) in zip(found, results, strict=True))

@@ -75,9 +75,7 @@ def _digamma(x: float) -> float:
 
 
 def _row(function):
-    return lambda x: (
-        np.array([function(float(v)) for v in x.reshape(-1)], np.float64).reshape(x.shape).astype(x.dtype)
-    )
+    return lambda x: np.array([function(float(v)) for v in x.reshape(-1)], np.float64).reshape(x.shape).astype(x.dtype)
 
 
 TABLE.update(

@@ -36,9 +36,7 @@ _FLOATS_TOO = (
     "exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh logistic pow cholesky "
     "triangular_solve lu qr eigh svd eig"
 ).split()  # fmt: skip
-_FLOATS = (
-    "floor ceil round_even cbrt erf erfc erf_inv lgamma digamma is_finite atan2 nextafter complex".split()
-)
+_FLOATS = "floor ceil round_even cbrt erf erfc erf_inv lgamma digamma is_finite atan2 nextafter complex".split()
 _INPUTS: dict[str, tuple[tuple[int, ...], ...]] = {
     "iota": (), "concat": ((2, 3), (2, 3)), "matmul": ((2, 3, 4), (2, 4, 5)), "conv": ((2, 4, 6), (6, 2, 3)),
     "fft": ((3, 8),), "dynamic_update_slice": ((2, 3), (1, 2)), "triangular_solve": ((3, 3), (3, 2)),

@@ -33,9 +33,7 @@ def __getattr__(name: str) -> Any:
     if name not in ("MlxProgram", "jit", "lower"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if not is_available():
-        raise ImportError(
-            "MLX is not installed; `pip install quabla-jax[mlx]` brings it (Apple silicon, or Linux)"
-        )
+        raise ImportError("MLX is not installed; `pip install quabla-jax[mlx]` brings it (Apple silicon, or Linux)")
     from . import program
 
     value = globals()[name] = getattr(program, name)

@@ -68,9 +68,7 @@ def work(region: Region) -> float:
         if isinstance(node, Op):
             total += sum(v.size for v in node.outputs)
             if node.name in ("matmul", "conv"):
-                total += node.outputs[0].size * max(
-                    1, node.inputs[1].size // max(node.inputs[1].shape[-1], 1)
-                )
+                total += node.outputs[0].size * max(1, node.inputs[1].size // max(node.inputs[1].shape[-1], 1))
             elif node.name in _CUBIC:
                 total += node.inputs[0].size * node.inputs[0].shape[-1]
         elif isinstance(node, Loop):
@@ -125,9 +123,7 @@ class Emitter:
         mx.eval(made)
         return made
 
-    def region(
-        self, region: Region, inputs: Sequence[mx.array], base: dict[Value, mx.array]
-    ) -> list[mx.array]:
+    def region(self, region: Region, inputs: Sequence[mx.array], base: dict[Value, mx.array]) -> list[mx.array]:
         """The region's outputs; `base` holds arrays for the constants that are not literals."""
         env = dict(base)
         env.update(zip(region.inputs, inputs))

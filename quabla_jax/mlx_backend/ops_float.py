@@ -174,9 +174,7 @@ def _erf_near(x: mx.array, single: bool) -> mx.array:
 def _erfc_far(x: mx.array, single: bool) -> mx.array:
     """erfc for x >= 1/2."""
     t = (x - lit(x, 3)) / (x + lit(x, 3))
-    scale, shift = (
-        (1.5876288659793814, 0.13402061855670103) if single else (1.3151515151515152, -0.06060606060606061)
-    )
+    scale, shift = (1.5876288659793814, 0.13402061855670103) if single else (1.3151515151515152, -0.06060606060606061)
     factor = horner(t * lit(x, scale) + lit(x, shift), _ERFC_32 if single else _ERFC_64)
     if single:
         decay = exp(-(x * x))
@@ -218,9 +216,7 @@ def _erf_inv_double(x: mx.array) -> mx.array:
     y = mx.sqrt(ratio / (mx.sqrt(half * half + ratio) + half))
     near = safe < lit(x, 0.5)
     for _ in range(2):
-        left = mx.where(
-            near, _erf(mx.minimum(y, lit(x, 1.0)), False) - safe, (lit(x, 1) - safe) - _erfc(y, False)
-        )
+        left = mx.where(near, _erf(mx.minimum(y, lit(x, 1.0)), False) - safe, (lit(x, 1) - safe) - _erfc(y, False))
         step = left * lit(x, math.sqrt(math.pi) / 2) * exp(y * y)
         y = y - step / (lit(x, 1) + y * step)
     y = mx.where(x < lit(x, 0), -y, y)

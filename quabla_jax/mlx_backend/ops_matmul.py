@@ -79,9 +79,7 @@ def _conv(
         padding, lhs_dilation = [(0, 0)] * space, [1] * space
     out_size = [
         (n + (n - 1) * (ld - 1) * (n > 0) + lo + hi - ((k - 1) * rd + 1)) // s + 1
-        for n, k, s, (lo, hi), ld, rd in zip(
-            x.shape[2:], w.shape[2:], strides, padding, lhs_dilation, rhs_dilation
-        )
+        for n, k, s, (lo, hi), ld, rd in zip(x.shape[2:], w.shape[2:], strides, padding, lhs_dilation, rhs_dilation)
     ]
     if any(n <= 0 for n in out_size) or 0 in x.shape or 0 in w.shape:
         return mx.zeros((x.shape[0], w.shape[0], *[max(n, 0) for n in out_size]), dtype=x.dtype)
@@ -114,9 +112,7 @@ def _conv_by_windows(
     place = list(views.shape[2 : 2 + space])
     views = mx.reshape(views, [batch, groups, per_group, *place, *kernel])
     perm = [1, 0, *range(3, 3 + space), 2, *range(3 + space, 3 + 2 * space)]
-    left = mx.reshape(
-        mx.transpose(views, perm), [groups, batch * math.prod(place), per_group * math.prod(kernel)]
-    )
+    left = mx.reshape(mx.transpose(views, perm), [groups, batch * math.prod(place), per_group * math.prod(kernel)])
     right = mx.transpose(mx.reshape(w, [groups, features // groups, -1]), [0, 2, 1])
     out = mx.reshape(product(c, left, right, x.dtype), [groups, batch, *place, features // groups])
     perm = [1, 0, space + 2, *range(2, space + 2)]

@@ -41,9 +41,7 @@ def _broadcast(c: Context, x: mx.array, shape: Sequence[int], dims: Sequence[int
 
 
 @TABLE.row("slice")
-def _slice(
-    c: Context, x: mx.array, start: Sequence[int], limit: Sequence[int], stride: Sequence[int]
-) -> mx.array:
+def _slice(c: Context, x: mx.array, start: Sequence[int], limit: Sequence[int], stride: Sequence[int]) -> mx.array:
     return x[tuple(slice(*triple) for triple in zip(start, limit, stride))]
 
 
@@ -79,9 +77,7 @@ def _concat(c: Context, *xs: mx.array, axis: int) -> mx.array:
 
 @TABLE.row("rev")
 def _rev(c: Context, x: mx.array, axes: Sequence[int]) -> mx.array:
-    return (
-        x[tuple(slice(None, None, -1) if i in axes else slice(None) for i in range(x.ndim))] if x.size else x
-    )
+    return x[tuple(slice(None, None, -1) if i in axes else slice(None) for i in range(x.ndim))] if x.size else x
 
 
 @TABLE.row("iota")
@@ -130,9 +126,7 @@ def _dynamic_slice(c: Context, x: mx.array, *starts: mx.array, sizes: Sequence[i
     if 0 in sizes:
         return mx.zeros(sizes, dtype=x.dtype)
     fixed, axes, moving = _corner(c, x, starts, sizes, 1)
-    still = tuple(
-        slice(None) if i in axes else slice(at, at + size) for i, (at, size) in enumerate(zip(fixed, sizes))
-    )
+    still = tuple(slice(None) if i in axes else slice(at, at + size) for i, (at, size) in enumerate(zip(fixed, sizes)))
     if any(s != slice(None) and size != n for s, size, n in zip(still, sizes, x.shape)):
         x = x[still]
     if not axes:
@@ -177,9 +171,7 @@ def _take_along_axis(c: Context, x: mx.array, indices: mx.array, axis: int) -> m
 
 
 @TABLE.row("scatter_flat", "scatter_rows")
-def _scatter(
-    c: Context, x: mx.array, indices: mx.array, updates: mx.array, kind: str, unique: bool
-) -> mx.array:
+def _scatter(c: Context, x: mx.array, indices: mx.array, updates: mx.array, kind: str, unique: bool) -> mx.array:
     if updates.size == 0 or x.size == 0:
         return x
     if kind == "set":

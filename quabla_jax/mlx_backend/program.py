@@ -54,11 +54,7 @@ class _Refusals:
 
 
 def _is_key(leaf: Any) -> bool:
-    return (
-        hasattr(leaf, "dtype")
-        and not isinstance(leaf, mx.array)
-        and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    )
+    return hasattr(leaf, "dtype") and not isinstance(leaf, mx.array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _abstract(leaf: Any) -> Any:
@@ -94,9 +90,7 @@ class MlxProgram:
         self._key_outputs = list(key_outputs)
         self._plan: Plan | None = None
         self._lock = threading.Lock()
-        if not target.double and any(
-            v.dtype == np.float64 for n in lowering.walk(program) for v in n.outputs
-        ):
+        if not target.double and any(v.dtype == np.float64 for n in lowering.walk(program) for v in n.outputs):
             _warn_double()
 
     def as_text(self) -> str:
@@ -122,9 +116,7 @@ class MlxProgram:
         def run(*args: Any) -> Any:
             leaves, tree = jax.tree.flatten(args)
             if tree != self.program.in_tree:
-                raise TypeError(
-                    f"this program takes arguments of the structure {self.program.in_tree}, got {tree}"
-                )
+                raise TypeError(f"this program takes arguments of the structure {self.program.in_tree}, got {tree}")
             return self.call(leaves)
 
         return run
@@ -141,9 +133,7 @@ class MlxProgram:
                 leaf = jax.random.key_data(leaf)  # pyright: ignore[reportArgumentType]
             if isinstance(leaf, mx.array) or hasattr(leaf, "dtype"):
                 if tuple(leaf.shape) != value.shape:
-                    raise TypeError(
-                        f"this program was lowered for shape {value.shape}, got {tuple(leaf.shape)}"
-                    )
+                    raise TypeError(f"this program was lowered for shape {value.shape}, got {tuple(leaf.shape)}")
             inputs.append(convert.to_mx(leaf, value.dtype, self.target.double))
         if self.target.device == mx.default_device():
             outputs = self.plan.run(inputs)
@@ -155,8 +145,7 @@ class MlxProgram:
         if not native:
             mx.eval(outputs)
             results = [
-                self._to_jax(o, v.dtype, impl)
-                for o, v, impl in zip(outputs, program.outputs, self._key_outputs)
+                self._to_jax(o, v.dtype, impl) for o, v, impl in zip(outputs, program.outputs, self._key_outputs)
             ]
         return jax.tree.unflatten(program.out_tree, results)
 
@@ -348,9 +337,7 @@ def jit(
     Cost: a trace and a lowering a signature. Pieces between control flow are compiled once they are hot.
     """
     if fun is None:
-        return functools.partial(
-            jit, static_argnums=static_argnums, static_argnames=static_argnames, device=device
-        )
+        return functools.partial(jit, static_argnums=static_argnums, static_argnames=static_argnames, device=device)
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     return _Jit(fun, numbers, names, device)

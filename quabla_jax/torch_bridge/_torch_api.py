@@ -24,9 +24,7 @@ __all__ = [
     "script_module",
 ]
 
-TORCH_VERSION: tuple[int, ...] = tuple(
-    int(p) for p in torch.__version__.split("+")[0].split(".")[:3] if p.isdigit()
-)
+TORCH_VERSION: tuple[int, ...] = tuple(int(p) for p in torch.__version__.split("+")[0].split(".")[:3] if p.isdigit())
 
 
 @contextlib.contextmanager

@@ -154,9 +154,7 @@ class Aten(abc.ABC):
 
     def wrap(self, like: Array, ref: Any, shape: Any = None, dtype: Any = None) -> Array:
         """An Array around a target value that is held whole."""
-        return Array(
-            like.shape if shape is None else tuple(shape), like.dtype if dtype is None else dtype, ref
-        )
+        return Array(like.shape if shape is None else tuple(shape), like.dtype if dtype is None else dtype, ref)
 
     def number(self, x: Array, value: Any) -> Array:
         """An Array of x's shape and dtype whose every element is `value`, given in the carrier's range."""
@@ -184,9 +182,7 @@ class Aten(abc.ABC):
             else:
                 args.append(self.loose(x))
         stored = joined([a.stored for a in arrays])
-        return Array(
-            shape, arrays[0].dtype if dtype is None else np.dtype(dtype), self.call(op, *args), stored
-        )
+        return Array(shape, arrays[0].dtype if dtype is None else np.dtype(dtype), self.call(op, *args), stored)
 
     def commuting(self, op: str, x: Array, y: Array, dtype: Any = None) -> Array:
         """A commutative operator with a Scalar overload for its second operand."""

@@ -57,12 +57,8 @@ class ConstantPool:
         except (TypeError, OverflowError) as error:
             raise GraphError(f"prim::Constant: {error}") from None
         if jit_type is None:
-            raise GraphError(
-                "prim::Constant: the element type of an empty list is unknown: use list_(element=)"
-            )
-        if isinstance(
-            value, complex
-        ):  # printed complex constants lose the sign of a zero part; two floats keep it
+            raise GraphError("prim::Constant: the element type of an empty list is unknown: use list_(element=)")
+        if isinstance(value, complex):  # printed complex constants lose the sign of a zero part; two floats keep it
             return self._node("aten::Complex", (self.get(value.real), self.get(value.imag)), jit_type)
         if isinstance(value, tuple):
             return self._node("prim::TupleConstruct", [self.get(v) for v in value], jit_type)

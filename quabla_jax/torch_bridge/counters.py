@@ -55,12 +55,7 @@ def _counter(step: int, start: int, node: Loop, dtype: np.dtype) -> Counter | No
     if node.length is not None:
         last = start + step * node.length
         return Counter(start, step) if info.min <= last <= info.max else None
-    within = (
-        node.trip is not None
-        and node.trip.dtype.itemsize <= dtype.itemsize
-        and start in (0, -1)
-        and step == 1
-    )
+    within = node.trip is not None and node.trip.dtype.itemsize <= dtype.itemsize and start in (0, -1) and step == 1
     return Counter(start, step) if within else None
 
 

@@ -42,14 +42,10 @@ def _axis_spec(leaf_spec: Any) -> dict[int, Any]:
     if leaf_spec is None:
         return {}
     if isinstance(leaf_spec, dict):
-        return {
-            axis: dim for axis, dim in leaf_spec.items() if dim is not None and dim != torch.export.Dim.STATIC
-        }
+        return {axis: dim for axis, dim in leaf_spec.items() if dim is not None and dim != torch.export.Dim.STATIC}
     if isinstance(leaf_spec, (tuple, list)):
         return _axis_spec(dict(enumerate(leaf_spec)))
-    raise TypeError(
-        f"dynamic_shapes: expected None, a dict or a sequence of dims for one array, got {leaf_spec!r}"
-    )
+    raise TypeError(f"dynamic_shapes: expected None, a dict or a sequence of dims for one array, got {leaf_spec!r}")
 
 
 def _is_leaf_spec(spec: Any) -> bool:
@@ -83,9 +79,7 @@ def _dimensions(leaves: Sequence[Any], specs: Sequence[dict[int, Any]]) -> list[
     for number, (leaf, spec) in enumerate(zip(leaves, specs, strict=True)):
         for axis, dim in spec.items():
             if not -len(leaf.shape) <= axis < len(leaf.shape):
-                raise ValueError(
-                    f"dynamic_shapes: array {number} of shape {tuple(leaf.shape)} has no axis {axis}"
-                )
+                raise ValueError(f"dynamic_shapes: array {number} of shape {tuple(leaf.shape)} has no axis {axis}")
             axis %= len(leaf.shape)
             name = getattr(dim, "__name__", None) or f"size {leaf.shape[axis]}"
             places.setdefault(name, []).append((number, axis))
@@ -98,9 +92,7 @@ def _dimensions(leaves: Sequence[Any], specs: Sequence[dict[int, Any]]) -> list[
     return out
 
 
-def _resized(
-    called: Sequence[Any], skip: int, dimensions: Sequence[_Dimension], sizes: Sequence[int]
-) -> list[Any]:
+def _resized(called: Sequence[Any], skip: int, dimensions: Sequence[_Dimension], sizes: Sequence[int]) -> list[Any]:
     """The arguments as shapes alone, the dynamic axes at `sizes`; the first `skip` leaves (parameters) stay as they are."""
     leaves, tree = jax.tree.flatten(tuple(called))
     shapes = [list(leaf.shape) for leaf in leaves]
@@ -124,9 +116,7 @@ def _fit(values: Sequence[Any], sizes: Sequence[Sequence[int]], where: str) -> A
         near, far = 1 + 2 * d, 2 + 2 * d
         slope, rest = divmod(values[near] - first, sizes[near][d] - base[d])
         if rest or values[far] - first != slope * (sizes[far][d] - base[d]):
-            raise ValueError(
-                f"dynamic_shapes: {where} depends on a size in a way that is not affine: {list(values)}"
-            )
+            raise ValueError(f"dynamic_shapes: {where} depends on a size in a way that is not affine: {list(values)}")
         slopes.append(slope)
     return _Affine((first - sum(s * b for s, b in zip(slopes, base, strict=True)), *slopes))
 
@@ -173,9 +163,7 @@ def _moving(value: Any) -> bool:
 class _Frame:
     """One graph of the program that is kept: the root's, or a region's. Knows where to read each size."""
 
-    def __init__(
-        self, module: torch.fx.GraphModule, parent: _Frame | None = None, user: torch.fx.Node | None = None
-    ):
+    def __init__(self, module: torch.fx.GraphModule, parent: _Frame | None = None, user: torch.fx.Node | None = None):
         self.module, self.parent, self.user = module, parent, user
         self.sources: dict[int, tuple[torch.fx.Node, int]] = {}
         self.siblings: list[_Frame] = [self]
@@ -183,9 +171,7 @@ class _Frame:
     def source(self, d: int) -> tuple[torch.fx.Node, int]:
         """An input of this graph that has size d, and the axis. A region gets one as a further operand of its operator."""
         if d not in self.sources:
-            assert self.parent is not None and self.user is not None, (
-                "the root reads sizes off its own inputs"
-            )
+            assert self.parent is not None and self.user is not None, "the root reads sizes off its own inputs"
             node, axis = self.parent.source(d)
             *others, operands = self.user.args
             self.user.args = (*others, (*operands, node))  # type: ignore[misc]
@@ -215,9 +201,7 @@ class _Frame:
         with graph.inserting_before(before):
             if offset:
                 total = graph.call_function(operator.add, (total, offset))
-            return (
-                graph.call_function(torch.sym_float, (total,)) if isinstance(affine, _AffineFloat) else total
-            )
+            return graph.call_function(torch.sym_float, (total,)) if isinstance(affine, _AffineFloat) else total
 
     def put(self, value: Any, before: torch.fx.Node) -> Any:
         if isinstance(value, _Affine):
@@ -232,9 +216,7 @@ class _Frame:
 _Fix = tuple[_Frame, torch.fx.Node, Any, Any]
 
 
-def _compare(
-    graphs: Sequence[torch.fx.GraphModule], sizes: Sequence[Sequence[int]], frame: _Frame
-) -> list[_Fix]:
+def _compare(graphs: Sequence[torch.fx.GraphModule], sizes: Sequence[Sequence[int]], frame: _Frame) -> list[_Fix]:
     """What moves with a size, in the first of the graphs and its regions; raises where they differ otherwise."""
     columns = [list(g.graph.nodes) for g in graphs]
     if any(len(c) != len(columns[0]) for c in columns):

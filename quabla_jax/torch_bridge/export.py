@@ -89,9 +89,7 @@ class FxTarget(Aten):
         out = ops.ROWS[node.name](self, node, *inputs)
         return out if isinstance(out, list) else [out]
 
-    def _region(
-        self, inputs: Sequence[Array], body: Callable[[list[Array]], Sequence[Array]], fresh: bool
-    ) -> _Part:
+    def _region(self, inputs: Sequence[Array], body: Callable[[list[Array]], Sequence[Array]], fresh: bool) -> _Part:
         """Emit a region in a scope of its own. fresh: the inputs are new placeholders; else the region captures them."""
         scope = Scope(self.scope)
         outer, self.scope = self.scope, scope
@@ -131,9 +129,7 @@ class FxTarget(Aten):
             return two_way(condition, lambda: choose(middle, high), lambda: choose(low, middle))
 
         def two_way(condition: Ref, on_true: Callable, on_false: Callable) -> list[Array]:
-            parts = [
-                self._region([], lambda _, side=side: side(), fresh=False) for side in (on_true, on_false)
-            ]
+            parts = [self._region([], lambda _, side=side: side(), fresh=False) for side in (on_true, on_false)]
             modules, operands = self._attach(parts, ("true", "false"), (False, False))
             made = self.scope.apply(_HIGHER.cond, self.scope.use(condition), *modules, tuple(operands))
             refs = self.scope.items(made, len(node.outputs))
@@ -183,9 +179,7 @@ class FxTarget(Aten):
         modules, operands = self._attach((cond, body), ("while_cond", "while_body"), (True, False))
         carried = tuple(self.scope.use(self._owned(x)) for x in init)
         made = self.scope.apply(_HIGHER.while_loop, *modules, carried, tuple(operands))
-        return [
-            Array(x.shape, x.dtype, r) for x, r in zip(init, self.scope.items(made, len(init)), strict=True)
-        ]
+        return [Array(x.shape, x.dtype, r) for x, r in zip(init, self.scope.items(made, len(init)), strict=True)]
 
     def _owned(self, x: Array) -> Ref:
         """A contiguous tensor: loops want carries of one layout all along, branches want results of one layout."""
@@ -207,9 +201,7 @@ class FxTarget(Aten):
         body = self._region([*init, *slices], lambda s: emit_body([*consts, *s[: n + m]]), fresh=True)
         modules, operands = self._attach((body,), ("scan_body",), (False,))
         carried = [self.scope.use(self._owned(x)) for x in init]
-        made = self.scope.apply(
-            _HIGHER.scan, modules[0], carried, [self.scope.use(r) for r in rows], tuple(operands)
-        )
+        made = self.scope.apply(_HIGHER.scan, modules[0], carried, [self.scope.use(r) for r in rows], tuple(operands))
         refs = self.scope.items(made, n + len(stacked))
         out = [Array(x.shape, x.dtype, ref) for x, ref in zip(init, refs)]
         for v, ref in zip(stacked, refs[n:], strict=True):
@@ -241,9 +233,7 @@ class _Part:
         """Make the placeholders of captured tensors stand in the order of `shared`, one for each."""
         scope = self.scope
         own = [
-            n
-            for n in scope.graph.nodes
-            if n.op == "placeholder" and n not in {r.node for r in scope.captured.values()}
+            n for n in scope.graph.nodes if n.op == "placeholder" and n not in {r.node for r in scope.captured.values()}
         ]
         for ref in shared:
             scope.use(ref)

@@ -72,9 +72,7 @@ class Scope:
         """The node that stands for `ref` here."""
         if ref.region is self:
             return ref.node
-        assert ref.region.open and ref.region.encloses(self), (
-            "a tensor of a finished region is used outside it"
-        )
+        assert ref.region.open and ref.region.encloses(self), "a tensor of a finished region is used outside it"
         if ref not in self.captured:
             self.captured[ref] = self.placeholder()
         return self.captured[ref].node
@@ -98,9 +96,7 @@ class Scope:
         node = self.graph.call_function(target, tuple(positional), named)
         if len(plan.returns) == 1:
             return Ref(node, self)
-        return tuple(
-            Ref(self.graph.call_function(operator.getitem, (node, k)), self) for k in range(len(plan.returns))
-        )
+        return tuple(Ref(self.graph.call_function(operator.getitem, (node, k)), self) for k in range(len(plan.returns)))
 
     def _argument(self, given: Any, formal: Any) -> Any:
         if isinstance(given, Ref):
@@ -160,9 +156,7 @@ def _overload(schema: Any) -> Any:
     packet = getattr(getattr(torch.ops, namespace), name, None)
     overload = getattr(packet, schema.overload_name or "default", None) if packet is not None else None
     if overload is None:
-        raise GraphError(
-            f"{schema.name}.{schema.overload_name}: TorchScript's own, torch.export has no such operator"
-        )
+        raise GraphError(f"{schema.name}.{schema.overload_name}: TorchScript's own, torch.export has no such operator")
     return overload
 
 

@@ -49,12 +49,8 @@ class GraphBuilder:
         self.name = name
         self.graph = _C.Graph()
         self.inputs: list[Value] = []
-        self.signature: list[
-            tuple[str, bool]
-        ] = []  # the graph's inputs in order: name or path, is an attribute
-        self.attributes: dict[
-            str, tuple[Value, torch.Tensor, bool]
-        ] = {}  # path -> (value, tensor, is a parameter)
+        self.signature: list[tuple[str, bool]] = []  # the graph's inputs in order: name or path, is an attribute
+        self.attributes: dict[str, tuple[Value, torch.Tensor, bool]] = {}  # path -> (value, tensor, is a parameter)
         self._output: Value | None = None
         self._region = self._top = Region(self.graph.block(), None, "the graph", self.graph)
         self._constants = ConstantPool(self.graph, self._top)
@@ -151,9 +147,7 @@ class GraphBuilder:
             raise GraphError(f"prim::TupleConstruct: expected a tuple type, got {text(jit_type)}")
         wanted: Sequence[Any] = cast(Any, jit_type).elements()
         if len(wanted) != len(elements):
-            raise GraphError(
-                f"prim::TupleConstruct: {text(jit_type)} has {len(wanted)} fields, got {len(elements)}"
-            )
+            raise GraphError(f"prim::TupleConstruct: {text(jit_type)} has {len(wanted)} fields, got {len(elements)}")
         for position, (value, want) in enumerate(zip(elements, wanted)):
             if not match(want, value.type, {}):
                 raise GraphError(
@@ -248,9 +242,7 @@ class GraphBuilder:
         self._region = region.parent
         self.graph.setInsertPoint(self._region.block)
         if check and region.pending:
-            raise GraphError(
-                f"prim::If inside {region.label}: branch never built: {region.pending[0].missing}"
-            )
+            raise GraphError(f"prim::If inside {region.label}: branch never built: {region.pending[0].missing}")
 
     def _register(self, values: Sequence[Any], before: tuple[Value, ...] | None) -> tuple[Value, ...]:
         if before is not None:
@@ -261,9 +253,7 @@ class GraphBuilder:
         return outputs
 
     def _as_values(self, values: Sequence[Any]) -> tuple[Value, ...]:
-        return tuple(
-            self._visible(v, self._region.label) if isinstance(v, Value) else self.const(v) for v in values
-        )
+        return tuple(self._visible(v, self._region.label) if isinstance(v, Value) else self.const(v) for v in values)
 
     def _visible(self, value: Value, where: str) -> Value:
         region: Region | None = value.region

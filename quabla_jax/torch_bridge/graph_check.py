@@ -28,9 +28,7 @@ def _check_block(block, visible: frozenset[int], where: str) -> None:
         kind = node.kind()
         for position, value in enumerate(node.inputs()):
             if value.unique() not in own and value.unique() not in visible:
-                raise GraphError(
-                    f"{kind} in {where}, input {position}: %{value.debugName()} is not visible here"
-                )
+                raise GraphError(f"{kind} in {where}, input {position}: %{value.debugName()} is not visible here")
         if kind == "prim::If":
             _check_if(node, visible | own)
         elif kind == "prim::Loop":
@@ -74,9 +72,7 @@ def _check_if(node, visible: frozenset[int]) -> None:
     for label, block in zip(("true", "false"), blocks):
         _check_block(block, visible, f"the {label} branch of prim::If")
         _same(f"prim::If, {label} branch", [], _types(block.inputs()), "input", "a branch takes none")
-        _same(
-            f"prim::If, {label} branch", outputs, _types(block.outputs()), "output", "as the node's outputs"
-        )
+        _same(f"prim::If, {label} branch", outputs, _types(block.outputs()), "output", "as the node's outputs")
 
 
 def _check_loop(node, visible: frozenset[int]) -> None:

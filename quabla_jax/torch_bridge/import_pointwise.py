@@ -132,9 +132,7 @@ def _remainder(x, y):
 @op("fmod")
 def _fmod(x, y):
     return (
-        numeric(math.fmod if not isinstance(x, Num) else jnp.fmod)(x, y)
-        if _numbers(x, y)
-        else together(lax.rem, x, y)
+        numeric(math.fmod if not isinstance(x, Num) else jnp.fmod)(x, y) if _numbers(x, y) else together(lax.rem, x, y)
     )
 
 
@@ -201,20 +199,12 @@ def _right(x, y):
 
 @op("prim::min")
 def _min_number(x, y=None):
-    return (
-        min(x)
-        if y is None
-        else numeric(min if not any(isinstance(v, Num) for v in (x, y)) else jnp.minimum)(x, y)
-    )
+    return min(x) if y is None else numeric(min if not any(isinstance(v, Num) for v in (x, y)) else jnp.minimum)(x, y)
 
 
 @op("prim::max")
 def _max_number(x, y=None):
-    return (
-        max(x)
-        if y is None
-        else numeric(max if not any(isinstance(v, Num) for v in (x, y)) else jnp.maximum)(x, y)
-    )
+    return max(x) if y is None else numeric(max if not any(isinstance(v, Num) for v in (x, y)) else jnp.maximum)(x, y)
 
 
 @op("Int", "IntImplicit")
@@ -228,9 +218,7 @@ def _int(x):
 
 @op("Float", "FloatImplicit")
 def _float(x):
-    return (
-        number(as_array(x).astype(jnp.float64), float) if not isinstance(x, (bool, int, float)) else float(x)
-    )
+    return number(as_array(x).astype(jnp.float64), float) if not isinstance(x, (bool, int, float)) else float(x)
 
 
 @op("Bool")
@@ -455,9 +443,7 @@ for _name, _value in (("zeros_like", 0), ("ones_like", 1)):
 OPERATORS["aten::full_like"] = lambda x, value, dtype=None, *_: jnp.full(
     x.shape, as_array(value), _made(dtype, x.dtype)
 )
-OPERATORS["aten::new_zeros"] = lambda x, size, dtype=None, *_: jnp.zeros(
-    shape_of(size), _made(dtype, x.dtype)
-)
+OPERATORS["aten::new_zeros"] = lambda x, size, dtype=None, *_: jnp.zeros(shape_of(size), _made(dtype, x.dtype))
 OPERATORS["aten::new_full"] = lambda x, size, value, dtype=None, *_: jnp.full(
     shape_of(size), as_array(value), _made(dtype, x.dtype)
 )

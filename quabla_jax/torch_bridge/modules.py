@@ -77,9 +77,7 @@ def parameter_paths(params: Any) -> list[str]:
         names = [jax.tree_util.keystr((key,), simple=True).replace(".", "_") or "_" for key in keys]
         names = [name + "_" if hasattr(torch.nn.Module(), name) else name for name in names or ["params"]]
         path = ".".join(names)
-        while any(
-            path == other or path.startswith(other + ".") or other.startswith(path + ".") for other in paths
-        ):
+        while any(path == other or path.startswith(other + ".") or other.startswith(path + ".") for other in paths):
             path += "_"
         paths.append(path)
     return paths

@@ -214,9 +214,7 @@ def _eig(t: Aten, node: Op, x: Array) -> list[Array]:
     values, vectors = t.call("aten::linalg_eig", t.full(safe))
     refs = [values]
     if node.params["left"]:  # rows of the inverse, to length one
-        inverse = t.call(
-            "aten::conj_physical", t.call("aten::transpose", t.call("aten::linalg_inv", vectors), -2, -1)
-        )
+        inverse = t.call("aten::conj_physical", t.call("aten::transpose", t.call("aten::linalg_inv", vectors), -2, -1))
         norm = t.call("aten::linalg_vector_norm", inverse, 2, [-2], True)
         refs.append(t.call("aten::div", inverse, norm))
     if node.params["right"]:

@@ -28,8 +28,7 @@ def _direct(name: str, op: str, *tail: Any) -> None:
 
 
 for _name in (
-    "floor ceil exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "erf erfc"
+    "floor ceil exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc"
 ).split():
     _direct(_name, f"aten::{_name}")
 _direct("neg", "aten::neg")
@@ -163,9 +162,7 @@ def _unsigned_divide(t: Aten, x: Array, y: Array) -> Array:
     large = t.pointwise("aten::lt", y, zero, dtype=bool, numbers=1)
     divisor = t.where(large, one, y)
     half = shift_right_logical(t, x, one)
-    twice = t.pointwise(
-        "aten::mul", t.pointwise("aten::div", half, divisor, "trunc"), t.number(x, 2), numbers=1
-    )
+    twice = t.pointwise("aten::mul", t.pointwise("aten::div", half, divisor, "trunc"), t.number(x, 2), numbers=1)
     left = t.pointwise("aten::sub", x, t.pointwise("aten::mul", twice, divisor))
     more = t.to(_compare(t, "aten::ge", left, divisor), x.dtype)
     once = t.to(_compare(t, "aten::ge", x, y), x.dtype)
@@ -328,9 +325,7 @@ def _shift_left(t: Aten, node: Op, x: Array, y: Array) -> Array:
 def _shift_right_arithmetic(t: Aten, node: Op, x: Array, y: Array) -> Array:
     if x.dtype == np.uint8:  # the one unsigned type that torch computes in itself
         signed = t.wrap_bits(x, np.dtype(np.int8))
-        return t.wrap_bits(
-            _shift_right_arithmetic(t, node, signed, t.wrap_bits(y, np.dtype(np.int8))), x.dtype
-        )
+        return t.wrap_bits(_shift_right_arithmetic(t, node, signed, t.wrap_bits(y, np.dtype(np.int8))), x.dtype)
     known = _known_amount(x, y)
     if known is not None:
         amount = t.number(y, min(known, _width(x) - 1))
@@ -427,9 +422,7 @@ def _float_to_int(t: Aten, x: Array, dtype: np.dtype) -> Array:
         small = t.pointwise("aten::lt", safe, t.number(x, 2.0**63), dtype=bool, numbers=1)
         shifted = t.where(small, safe, t.pointwise("aten::sub", safe, t.number(x, 2.0**63), numbers=1))
         bits = t.to(shifted, np.int64)
-        bits = t.where(
-            small, bits, t.pointwise("aten::bitwise_xor", bits, t.number(bits, -(2**63)), numbers=1)
-        )
+        bits = t.where(small, bits, t.pointwise("aten::bitwise_xor", bits, t.number(bits, -(2**63)), numbers=1))
         out = Array(bits.shape, dtype, bits.ref, bits.stored)
     else:
         out = t.to(t.to(safe, np.int64) if dtype.name in CARRIER else safe, dtype)

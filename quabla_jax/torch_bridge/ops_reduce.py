@@ -43,9 +43,7 @@ def _over_bools(t: Aten, node: Op, x: Array, op: str) -> Array:
 def _reduce_sum(t: Aten, node: Op, x: Array) -> Array:
     if x.kind == "b":
         return _bool_any(t, node, x)
-    return t.wrap(
-        x, t.call("aten::sum", t.full(x), _axes(node), False, carrier(x.dtype)), node.outputs[0].shape
-    )
+    return t.wrap(x, t.call("aten::sum", t.full(x), _axes(node), False, carrier(x.dtype)), node.outputs[0].shape)
 
 
 @row("reduce_prod")
@@ -101,15 +99,9 @@ def _bits(name: str, op: str, ones: bool, bools: Any) -> None:
             while n > 1:
                 half = n // 2
                 pair = t.call(op, t.axis_slice(ref, axis, 0, half), t.axis_slice(ref, axis, half, 2 * half))
-                ref = (
-                    pair
-                    if n % 2 == 0
-                    else t.call("aten::cat", [pair, t.axis_slice(ref, axis, 2 * half, n)], axis)
-                )
+                ref = pair if n % 2 == 0 else t.call("aten::cat", [pair, t.axis_slice(ref, axis, 2 * half, n)], axis)
                 n = half + n % 2
-        return t.reshape(
-            Array(tuple(1 if i in _axes(node) else n for i, n in enumerate(x.shape)), x.dtype, ref), shape
-        )
+        return t.reshape(Array(tuple(1 if i in _axes(node) else n for i, n in enumerate(x.shape)), x.dtype, ref), shape)
 
     ROWS[name] = run
 

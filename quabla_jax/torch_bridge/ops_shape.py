@@ -76,9 +76,7 @@ def _rev(t: Aten, node: Op, x: Array) -> Array:
 
 @row("concat")
 def _concat(t: Aten, node: Op, *xs: Array) -> Array:
-    return t.wrap(
-        xs[0], t.call("aten::cat", [t.full(x) for x in xs], node.params["axis"]), node.outputs[0].shape
-    )
+    return t.wrap(xs[0], t.call("aten::cat", [t.full(x) for x in xs], node.params["axis"]), node.outputs[0].shape)
 
 
 @row("iota")
@@ -101,9 +99,7 @@ def _pads(low: Sequence[int], high: Sequence[int]) -> list[int]:
     return [n for pair in zip(reversed(low), reversed(high)) for n in pair]
 
 
-def _filled(
-    t: Aten, ref: Any, low: Sequence[int], high: Sequence[int], value: Array, old: Sequence[int]
-) -> Any:
+def _filled(t: Aten, ref: Any, low: Sequence[int], high: Sequence[int], value: Array, old: Sequence[int]) -> Any:
     """`ref` (of shape `old`) with low and high (not negative) elements of `value` around."""
     if not any(low) and not any(high):
         return ref
@@ -115,9 +111,7 @@ def _filled(
     return t.call("aten::where", t.constant(inside), padded, t.loose(value))
 
 
-def pad(
-    t: Aten, x: Array, value: Array, low: Sequence[int], high: Sequence[int], interior: Sequence[int]
-) -> Array:
+def pad(t: Aten, x: Array, value: Array, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Array:
     """XLA's padding: between elements, then around; negative amounts crop afterwards."""
     ref, sizes = t.full(x), list(x.shape)
     for axis, between in enumerate(interior):
@@ -239,9 +233,7 @@ def _last_writer(t: Aten, x: Array, indices: Array, updates: Array) -> Array:
     order = t.constant(np.arange(n, dtype=np.int64))
     none = t.call("aten::full", [rows], -1, 4, None, None, None)
     long = np.dtype(np.int64)
-    winner = Array(
-        (rows,), long, t.call("aten::scatter_reduce", none, 0, t.full(indices), order, "amax", True)
-    )
+    winner = Array((rows,), long, t.call("aten::scatter_reduce", none, 0, t.full(indices), order, "amax", True))
     written = t.pointwise("aten::ge", winner, t.number(winner, 0), dtype=bool, numbers=1)
     safe = t.pointwise("aten::clamp_min", winner, t.number(winner, 0), numbers=1)
     picked = t.wrap(x, t.call("aten::index_select", t.full(updates), 0, t.full(safe)))

@@ -76,16 +76,12 @@ def _bind(schema, args: Sequence[Any], kwargs: Mapping[str, Any], widen: bool) -
         if formal.is_write and formal.type.kind() == "TensorType":
             return f"argument {position} ({formal.name}) would be written to: only functional operators are allowed"
         sources.append(source)
-    if any(r.type.kind() == "AnyType" for r in schema.returns) or any(
-        f.type.kind() == "AnyType" for f in formals
-    ):
+    if any(r.type.kind() == "AnyType" for r in schema.returns) or any(f.type.kind() == "AnyType" for f in formals):
         return "takes or returns Any: use the builder's own method for this node"
     try:
         returns = tuple(substitute(r.type, env) for r in schema.returns)
     except KeyError as error:
-        return (
-            f"cannot tell the type {error.args[0]} of the result from an empty list: use list_(..., element=)"
-        )
+        return f"cannot tell the type {error.args[0]} of the result from an empty list: use list_(..., element=)"
     return Plan(schema, str(schema), tuple(sources), tuple(f.type for f in formals), returns)
 
 
@@ -143,7 +139,5 @@ def _search(op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Plan:
                 refusals.append((plan.startswith("takes"), f"  {schema}\n    {plan}"))
     given = ", ".join([describe(a) for a in args] + [f"{k}={describe(v)}" for k, v in kwargs.items()])
     refusals.sort(key=lambda pair: pair[0])  # a wrong type is likelier the user's mistake than a wrong count
-    shown = [line for _, line in refusals[:6]] + (
-        [f"  and {len(refusals) - 6} more"] if len(refusals) > 6 else []
-    )
+    shown = [line for _, line in refusals[:6]] + ([f"  and {len(refusals) - 6} more"] if len(refusals) > 6 else [])
     raise GraphError(f"{op}: no overload takes ({given}). Tried:\n" + "\n".join(shown))

@@ -148,9 +148,7 @@ class Loop:
         self._check_declared(
             "block inputs", block_inputs, (INT, *self._types), "the index first, then the carried values"
         )
-        self._check_declared(
-            "node outputs", outputs, self._types, "the carried values, without index and condition"
-        )
+        self._check_declared("node outputs", outputs, self._types, "the carried values, without index and condition")
         self._values: tuple[Value, ...] | None = None
         self._outputs: tuple[Value, ...] | None = None
 
@@ -179,9 +177,7 @@ class Loop:
         """State the block's outputs: whether to go on (a bool, first), then the next carried values."""
         values = self._builder._as_values((condition, *carried))
         if values[0].type != BOOL:
-            raise GraphError(
-                f"prim::Loop, block output 0 (condition): expected bool, got {describe(values[0])}"
-            )
+            raise GraphError(f"prim::Loop, block output 0 (condition): expected bool, got {describe(values[0])}")
         if len(carried) != len(self._types):
             raise GraphError(
                 f"prim::Loop, block outputs: expected the condition and {len(self._types)} carried values, got the "

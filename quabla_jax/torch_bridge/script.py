@@ -79,9 +79,7 @@ class ScriptTarget(Aten):
 
     def replace(self, x: Any, update: Any, axis: int, start: Array, size: int, extent: int) -> Any:
         begin = self._clamped(start, extent - size)
-        return self.call(
-            "aten::slice_scatter", x, update, axis, begin, self.call("aten::add", begin, size), 1
-        )
+        return self.call("aten::slice_scatter", x, update, axis, begin, self.call("aten::add", begin, size), 1)
 
     # Builder: what the driver calls
 
@@ -217,9 +215,7 @@ class ScriptTarget(Aten):
     def _carried(refs: Sequence[Ref], like: Sequence[Array]) -> list[Array]:
         return [Array(x.shape, x.dtype, ref) for x, ref in zip(like, refs)]
 
-    def _while(
-        self, node: Loop, consts: list[Array], init: list[Array], emit_body: Callable, emit_cond: Callable
-    ):
+    def _while(self, node: Loop, consts: list[Array], init: list[Array], emit_body: Callable, emit_cond: Callable):
         holds = lambda state: self.call("aten::Bool", self.full(emit_cond([*consts, *state])))
         with self.gb.loop(FOREVER, holds(init), *(self.full(x) for x in init)) as loop:
             outs = emit_body([*consts, *self._carried(loop.carried, init)])
@@ -306,9 +302,7 @@ def _translate(
 ) -> torch.jit.ScriptModule:
     for method in given:
         if not method.isidentifier() or hasattr(torch.nn.Module, method):
-            raise ValueError(
-                f"method name {method!r}: expected an identifier that torch.nn.Module does not use itself"
-            )
+            raise ValueError(f"method name {method!r}: expected an identifier that torch.nn.Module does not use itself")
     called = args if params is None else (params, *args)
     paths = [] if params is None else parameter_paths(params)
     tensors = [tensor_of(np.asarray(leaf)) for leaf in jax.tree.leaves(params)]

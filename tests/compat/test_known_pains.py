@@ -21,9 +21,7 @@ def test_drifting_carries_are_named_by_path_with_what_came_and_what_would_be_rig
         lax.scan(fibonacci_like, {"state": (0.0, 0.0, 0.0)}, xs, checkpoint="sqrt")
     message = str(caught.value)
     # JAX promotes the first carry to float16 before the others can follow; the error names each leaf that drifted.
-    assert re.search(
-        r"c\['state'\]\[\d\] has type float\d+\[\].*output carry component has type float16\[\]", message
-    )
+    assert re.search(r"c\['state'\]\[\d\] has type float\d+\[\].*output carry component has type float16\[\]", message)
     assert "so the dtypes do not match" in message
     with pytest.raises(TypeError) as theirs:
         jax.lax.scan(fibonacci_like, {"state": (0.0, 0.0, 0.0)}, xs)
@@ -56,9 +54,7 @@ def test_int_carry_beside_a_float_carry(steps):
 
 def test_float0_cotangents_and_tangents():
     def f(n, x):
-        return lax.scan(
-            lambda c, _: ((c[0] + n, c[1] * x), None), (0, x), None, length=40, checkpoint="sqrt"
-        )[0]
+        return lax.scan(lambda c, _: ((c[0] + n, c[1] * x), None), (0, x), None, length=40, checkpoint="sqrt")[0]
 
     (out_n, out_x), pull = jax.vjp(f, 2, 0.9)
     assert out_n == 80
@@ -129,9 +125,7 @@ def test_pure_callbacks_in_a_nine_step_scan_under_grad():
 
         @jax.custom_jvp
         def f(x):
-            return jax.pure_callback(
-                lambda v: (calls.append(float(v)), np.sin(v))[1], jax.typeof(x).update(), x
-            )
+            return jax.pure_callback(lambda v: (calls.append(float(v)), np.sin(v))[1], jax.typeof(x).update(), x)
 
         @f.defjvp
         def _(primals, tangents):
@@ -235,7 +229,5 @@ def test_gradient_of_a_batched_gated_cell_is_right_where_jax_itself_errs():
         return c, None
 
     engine = functools.partial(lax.scan, checkpoint="sqrt")
-    got, want = (
-        jax.jit(jax.grad(functools.partial(loss, loop=loop)))(bias) for loop in (engine, python_loop)
-    )
+    got, want = (jax.jit(jax.grad(functools.partial(loss, loop=loop)))(bias) for loop in (engine, python_loop))
     np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-13)

@@ -23,9 +23,7 @@ ENGINE = types.SimpleNamespace(
     switch=lax.switch,
     plain_fori=lax.fori_loop,
 )
-JAX = types.SimpleNamespace(
-    **{name: getattr(jax.lax, name) for name in lax.CONTROL_FLOW}, plain_fori=jax.lax.fori_loop
-)
+JAX = types.SimpleNamespace(**{name: getattr(jax.lax, name) for name in lax.CONTROL_FLOW}, plain_fori=jax.lax.fori_loop)
 XS = jnp.linspace(0.2, 1.4, 7)
 W = jnp.asarray([[0.3, -0.2], [0.5, 0.1]])
 
@@ -144,9 +142,7 @@ def custom_rules(L, a, xs):
         return x * 3
 
     g.defvjp(lambda x: (g(x), x), lambda x, ct: (ct * (7.0 + x),))
-    return L.scan(lambda c, x: (f(c) * x + a, f(x)), a, xs)[0] + f(
-        L.fori_loop(0, 4, lambda i, c: f(c) + a, a)
-    )
+    return L.scan(lambda c, x: (f(c) * x + a, f(x)), a, xs)[0] + f(L.fori_loop(0, 4, lambda i, c: f(c) + a, a))
 
 
 def custom_vjp_rule(L, a, xs):
@@ -200,9 +196,7 @@ def rematerialized(f):
 
 
 def batched_grad(f):
-    return jax.jit(jax.vmap(jax.grad(lambda a, xs: scalar(f(a, xs)), (0, 1)), (0, None)))(
-        jnp.asarray([0.7, 0.4]), XS
-    )
+    return jax.jit(jax.vmap(jax.grad(lambda a, xs: scalar(f(a, xs)), (0, 1)), (0, None)))(jnp.asarray([0.7, 0.4]), XS)
 
 
 def grad_of_batched(f):
@@ -250,11 +244,9 @@ def test_scan_batches_every_operand_pattern(axes):
     ]
     run = lambda L: lambda c, xs, w: L.scan(lambda c, x: (jnp.tanh(w @ c) + x, c * x), c, xs)
     both = [
-        jax.jit(
-            jax.vmap(
-                lambda *a, L=L: (run(L)(*a), jax.grad(lambda *b: scalar(run(L)(*b)), (0, 1, 2))(*a)), axes
-            )
-        )(*args)
+        jax.jit(jax.vmap(lambda *a, L=L: (run(L)(*a), jax.grad(lambda *b: scalar(run(L)(*b)), (0, 1, 2))(*a)), axes))(
+            *args
+        )
         for L in (ENGINE, jax.lax)
     ]
     assert_same(*both)
@@ -262,12 +254,8 @@ def test_scan_batches_every_operand_pattern(axes):
 
 @pytest.mark.parametrize("axes", [(0, None, None), (None, 0, None), (None, None, 0), (0, 0, 0)])
 def test_while_loop_batches_every_operand_pattern(axes):
-    run = lambda L: (
-        lambda n, x, a: L.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, jnp.sin(c[1]) * a), (0, x))
-    )
-    args = [
-        jnp.asarray(v) if axis is None else jnp.asarray([v, v * 2, 0]) for v, axis in zip((3, 0.5, 1.2), axes)
-    ]
+    run = lambda L: lambda n, x, a: L.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, jnp.sin(c[1]) * a), (0, x))
+    args = [jnp.asarray(v) if axis is None else jnp.asarray([v, v * 2, 0]) for v, axis in zip((3, 0.5, 1.2), axes)]
     both = [
         jax.jit(
             jax.vmap(
@@ -281,9 +269,7 @@ def test_while_loop_batches_every_operand_pattern(axes):
 
 
 def test_carry_batched_by_the_body_only():
-    shift = lambda L: (
-        lambda v: L.scan(lambda c, _: ((c[1], c[2], v), None), (0.0, 1.0, 2.0), None, length=2)[0]
-    )
+    shift = lambda L: lambda v: L.scan(lambda c, _: ((c[1], c[2], v), None), (0.0, 1.0, 2.0), None, length=2)[0]
     assert_same(*[jax.vmap(shift(L))(jnp.asarray([3.0, 4.0])) for L in (ENGINE, jax.lax)])
 
 
@@ -381,9 +367,7 @@ ERRORS = {
     "while-reverse-in-cond": lambda L: jax.grad(
         lambda x: L.cond(x > 0, lambda x: L.while_loop(lambda d: d < 3, lambda d: d * 2, x), lambda x: x, x)
     )(1.0),
-    "fori-reverse": lambda _: jax.jit(jax.grad(lambda x, n: _.plain_fori(0, n, lambda i, c: c * x, x)))(
-        1.0, 3
-    ),
+    "fori-reverse": lambda _: jax.jit(jax.grad(lambda x, n: _.plain_fori(0, n, lambda i, c: c * x, x)))(1.0, 3),
     "cond-callable": lambda L: L.cond(True, 1, 2),
     "cond-none": lambda L: L.cond(None, jnp.sin, jnp.cos, 1.0),
     "cond-function": lambda L: L.cond(jnp.sin, jnp.sin, jnp.cos, 1.0),

@@ -70,9 +70,7 @@ def test_a_keyword_of_a_newer_jax_goes_to_jax(monkeypatch):
 
     from quabla_jax.compat import lax as module
 
-    monkeypatch.setattr(
-        module, "_SCAN", module._Call(newer_scan, "f", "init", "xs", "length", "reverse", "unroll")
-    )
+    monkeypatch.setattr(module, "_SCAN", module._Call(newer_scan, "f", "init", "xs", "length", "reverse", "unroll"))
     monkeypatch.setattr(module, "_jax", type("newer", (), {"scan": staticmethod(newer_scan)}))
     step = lambda c, x: (c + x, c)
     assert module.scan(step, 0, jnp.arange(4), brand_new=True)[0] == 6 and seen == [True]

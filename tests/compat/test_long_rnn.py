@@ -30,9 +30,7 @@ def test_small_run_is_the_same_program():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="ulimit -v limits address space on Linux only"
-)
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ulimit -v limits address space on Linux only")
 def test_gradient_dies_unpatched_and_fits_patched():
     plain = run("examples/long_rnn.py", limit=LIMIT_KIB)
     assert plain.returncode != 0 and "RESOURCE_EXHAUSTED" in plain.stderr

@@ -183,9 +183,7 @@ def test_blackjax_nuts_draws_are_bit_identical(engine_calls):
             state, info = step(key, state)
             return state, (state.position, info.num_integration_steps)
 
-        return jax.lax.scan(
-            one, nuts.init(jnp.asarray([0.5, -1.0])), jax.random.split(jax.random.key(3), 12)
-        )[1]
+        return jax.lax.scan(one, nuts.init(jnp.asarray([0.5, -1.0])), jax.random.split(jax.random.key(3), 12))[1]
 
     plain, engine = both(sample)
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(engine)):
@@ -223,9 +221,7 @@ def test_optimistix_root_finding(engine_calls):
     def solve():
         def root(a):
             fn = lambda y, a: jnp.tanh(y) * a + y - jnp.asarray([1.0, -0.5])
-            return optimistix.root_find(
-                fn, optimistix.Newton(rtol=1e-10, atol=1e-10), jnp.zeros(2), args=a
-            ).value
+            return optimistix.root_find(fn, optimistix.Newton(rtol=1e-10, atol=1e-10), jnp.zeros(2), args=a).value
 
         return jax.jit(root)(0.7), jax.jit(jax.jacrev(root))(0.7)
 

@@ -55,9 +55,7 @@ COND_CASES = {
     ),
     "inner-cond": lambda m: (
         np.array(True),
-        lambda x: (torch_ops.cond if m is jnp else m.cond)(
-            m.sum(x) > 0, lambda x: x * 2, lambda x: x * 3, (x,)
-        ),
+        lambda x: (torch_ops.cond if m is jnp else m.cond)(m.sum(x) > 0, lambda x: x * 2, lambda x: x * 3, (x,)),
         lambda x: x - 1,
         (X,),
     ),
@@ -92,9 +90,7 @@ def test_while_loop_is_torchs(case):
     torch = load_torch((2, 13))
     from torch._higher_order_ops.while_loop import while_loop
 
-    assert_same(
-        on_jax(torch_ops.while_loop, WHILE_CASES[case]), on_torch(torch, while_loop, WHILE_CASES[case])
-    )
+    assert_same(on_jax(torch_ops.while_loop, WHILE_CASES[case]), on_torch(torch, while_loop, WHILE_CASES[case]))
 
 
 def test_while_loop_carries_an_int_like_torch():
@@ -224,9 +220,7 @@ def test_scan_differentiates_like_lax():
 
 
 def test_while_loop_is_reverse_differentiable_when_asked():
-    f = lambda x, **k: torch_ops.while_loop(
-        lambda i, x: i < 4, lambda i, x: (i + 1, jnp.sin(x)), (0, x), **k
-    )[1]
+    f = lambda x, **k: torch_ops.while_loop(lambda i, x: i < 4, lambda i, x: (i + 1, jnp.sin(x)), (0, x), **k)[1]
     want = jax.jacfwd(f)(0.3)
     np.testing.assert_allclose(jax.grad(lambda x: f(x, checkpoint="auto"))(0.3), want, rtol=1e-14)
     with pytest.raises(ValueError, match="[Rr]everse-mode"):

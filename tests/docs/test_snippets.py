@@ -29,7 +29,9 @@ def runnable(page):
     return any(kind == "python" and "not run:" not in note for kind, _, note, _ in blocks(page.read_text("utf-8")))
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.exists() and runnable(p)], ids=lambda p: p.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p.exists() and runnable(p)], ids=lambda p: p.relative_to(ROOT).as_posix()
+)
 @pytest.mark.filterwarnings("ignore")
 def test_page_runs(page, tmp_path, monkeypatch):
     text = page.read_text("utf-8")

@@ -16,7 +16,9 @@ from hypothesis import strategies as st  # noqa: E402
 
 from quabla_jax.loops import while_loop  # noqa: E402
 
-DRAWS = settings(max_examples=int(os.environ.get("WHILE_DRAWS", "40")), deadline=None, suppress_health_check=list(HealthCheck))
+DRAWS = settings(
+    max_examples=int(os.environ.get("WHILE_DRAWS", "40")), deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 STEPS = {
     "tanh": lambda p, x, z: (x + 0.1 * jnp.tanh(p * x + z), z * 0.9),

@@ -144,9 +144,7 @@ def _same_key_each_trip(f, init, xs, length, reverse, kw):
 
     def step(c, x):
         new, y = f(c, x)
-        stays = lambda old, n: (
-            old if jax.dtypes.issubdtype(getattr(n, "dtype", float), jax.dtypes.prng_key) else n
-        )
+        stays = lambda old, n: old if jax.dtypes.issubdtype(getattr(n, "dtype", float), jax.dtypes.prng_key) else n
         return jax.tree.map(stays, c, new), y
 
     return lax.scan(step, init, xs, length, reverse=reverse, **kw)
@@ -278,9 +276,7 @@ ROWS = [
         "floor division for truncation",
         ["integer/div-int32"],
         "div",
-        lambda right: (
-            lambda x, y: np.floor_divide(x, np.where(y == 0, 1, y)) if x.dtype.kind == "i" else right(x, y)
-        ),
+        lambda right: lambda x, y: np.floor_divide(x, np.where(y == 0, 1, y)) if x.dtype.kind == "i" else right(x, y),
     ),
     RowMutant(
         "remainder with the divisor's sign",
@@ -316,17 +312,13 @@ ROWS = [
         "last of equal maxima",
         ["reduce/argmax-ties"],
         "argmax",
-        lambda right: (
-            lambda x, axis, dtype: (x.shape[axis] - 1 - np.argmax(np.flip(x, axis), axis)).astype(dtype)
-        ),
+        lambda right: lambda x, axis, dtype: (x.shape[axis] - 1 - np.argmax(np.flip(x, axis), axis)).astype(dtype),
     ),
     RowMutant(
         "dynamic slice that wraps",
         ["index/dynamic-slice*"],
         "dynamic_slice",
-        lambda right: (
-            lambda x, *s, sizes: right(x, *(np.asarray(v % n) for v, n in zip(s, x.shape)), sizes=sizes)
-        ),
+        lambda right: lambda x, *s, sizes: right(x, *(np.asarray(v % n) for v, n in zip(s, x.shape)), sizes=sizes),
     ),
     RowMutant(
         "sine in single precision",

@@ -19,7 +19,9 @@ def test_the_page_is_current():
     missing = [n for n in head[1:] if backends.load(n).available() is not None]
     if missing:
         pytest.skip(f"the page was made with {', '.join(missing)}, which cannot run here")
-    counts = Counter((c.case.split("/")[0], c.backend) for c in runner.cells(list(backends.BUILT_IN), ["*"], tier="quick"))
+    counts = Counter(
+        (c.case.split("/")[0], c.backend) for c in runner.cells(list(backends.BUILT_IN), ["*"], tier="quick")
+    )
     assert {f for f, _ in counts} == shown.keys() - {"all"}, "families have come or gone: make the page again"
     for family, cells in shown.items():
         if family == "all":

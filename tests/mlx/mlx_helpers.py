@@ -71,9 +71,7 @@ def assert_same(got, expected, tolerance=0.0, what=""):
         return
     wide = np.complex128 if got.dtype.kind == "c" else np.float64
     got, expected = got.astype(wide), expected.astype(wide)
-    np.testing.assert_allclose(
-        got, expected, rtol=tolerance, atol=10 * tolerance, equal_nan=True, err_msg=what
-    )
+    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=10 * tolerance, equal_nan=True, err_msg=what)
     if tolerance == 0 and wide is np.float64:
         real = ~np.isnan(expected)
         np.testing.assert_array_equal(np.signbit(got[real]), np.signbit(expected[real]), err_msg=what)

@@ -46,9 +46,7 @@ def ulps(got, points, exact, dtype):
         r = exact(mpmath.mpf(float(x)))
         if r == 0 or not mpmath.isfinite(r) or abs(r) < np.finfo(dtype).tiny:
             continue
-        worst = max(
-            worst, float(abs(mpmath.mpf(float(g)) - r) / mpmath.mpf(float(np.spacing(dtype(abs(float(r)))))))
-        )
+        worst = max(worst, float(abs(mpmath.mpf(float(g)) - r) / mpmath.mpf(float(np.spacing(dtype(abs(float(r))))))))
     return worst
 
 

@@ -121,9 +121,7 @@ def test_transforms(fun, transform):
 def test_chunks_of_every_size(length):
     xs = jnp.arange(length * 4, dtype=F32).reshape(length, 4) / (4 * length)
     agree(lambda x, xs: lax.scan(lambda c, t: (c * F32(0.99) + t, c * t), x, xs), X, xs, rtol=1e-4)
-    agree(
-        lambda x, xs: lax.scan(lambda c, t: (c * F32(0.99) + t, c * t), x, xs, reverse=True), X, xs, rtol=1e-4
-    )
+    agree(lambda x, xs: lax.scan(lambda c, t: (c * F32(0.99) + t, c * t), x, xs, reverse=True), X, xs, rtol=1e-4)
 
 
 @pytest.mark.parametrize("trips", [0, 1, 7, 64, 100, 1000])
@@ -138,9 +136,7 @@ def test_dynamic_trip_counts(trips):
 @pytest.mark.parametrize("start", [0.5, 3.0, 100.0])
 def test_speculation_stops_where_the_loop_does(start):
     """Trips run past the end are dropped to the last bit, whatever the body makes of them."""
-    fun = lambda x: lax.while_loop(
-        lambda c: c[0] < 90, lambda c: (c[0] * 2, 1 / (c[0] - 128), c[2] + 1), (x, x, 0)
-    )
+    fun = lambda x: lax.while_loop(lambda c: c[0] < 90, lambda c: (c[0] * 2, 1 / (c[0] - 128), c[2] + 1), (x, x, 0))
     agree(fun, F32(start), calls=3)
 
 
@@ -192,9 +188,7 @@ def test_the_branch_not_taken_does_not_run():
 
 def test_a_host_call_between_kernels():
     fun = lambda x: jax.pure_callback(np.cumsum, jax.ShapeDtypeStruct(x.shape, x.dtype), x * 2) + 1
-    np.testing.assert_allclose(
-        np.asarray(mlx_backend.jit(fun)(X)), np.cumsum(2 * np.asarray(X)) + 1, rtol=1e-6
-    )
+    np.testing.assert_allclose(np.asarray(mlx_backend.jit(fun)(X)), np.cumsum(2 * np.asarray(X)) + 1, rtol=1e-6)
 
 
 def test_nan_of_a_selected_branch_does_not_leak():

@@ -132,9 +132,7 @@ def test_lower_shows_and_compiles():
     text = program.as_text()
     assert "sin" in text and "3 times" in text and "test_mlx_jit.py" in text
     run = program.compile()
-    np.testing.assert_allclose(
-        np.asarray(run(jnp.ones(2, F32))), np.asarray(fun(jnp.ones(2, F32))), rtol=1e-6
-    )
+    np.testing.assert_allclose(np.asarray(run(jnp.ones(2, F32))), np.asarray(fun(jnp.ones(2, F32))), rtol=1e-6)
     with pytest.raises(TypeError, match="structure"):
         run((jnp.ones(2, F32),))
     with pytest.raises(TypeError, match="shape"):

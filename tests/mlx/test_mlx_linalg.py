@@ -91,9 +91,7 @@ def test_eigh_and_svd(dtype):
     a, s = square(dtype, 2), definite(dtype, 2)
     agree(lambda m: jnp.linalg.eigh(m)[0], s)
     agree(lambda m: (lambda w, v: v * w[..., None, :] @ jnp.swapaxes(v, -1, -2))(*jnp.linalg.eigh(m)), s)
-    agree(
-        jax.grad(lambda m: jnp.sum(jnp.linalg.eigh(m)[0] ** 3)), s, rtol=2e-3 if dtype == np.float32 else 1e-9
-    )
+    agree(jax.grad(lambda m: jnp.sum(jnp.linalg.eigh(m)[0] ** 3)), s, rtol=2e-3 if dtype == np.float32 else 1e-9)
     for m in (a, a[:, :, :3], a[:, :3]):
         agree(lambda m: jnp.linalg.svd(m, compute_uv=False), m)
         for full in (True, False):

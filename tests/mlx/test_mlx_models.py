@@ -148,9 +148,7 @@ def test_hmc_chain():
         return q, (q, taken)
 
     chain = lambda q, key: lax.scan(step, q, jax.random.split(key, 20))[1]
-    (ours, took), (theirs, took2) = (
-        run(chain)(draw(3), jax.random.key(1)) for run in (mlx_backend.jit, jax.jit)
-    )
+    (ours, took), (theirs, took2) = (run(chain)(draw(3), jax.random.key(1)) for run in (mlx_backend.jit, jax.jit))
     assert (took == took2).all()
     close(ours, theirs, 1e-3)
 

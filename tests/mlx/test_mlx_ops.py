@@ -62,9 +62,7 @@ def test_bits(dtype, rng):
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 def test_float_steps_and_rounding(dtype, rng):
     x, y = draw(rng, dtype, (400,)), draw(rng, dtype, (400,))
-    check(
-        "nextafter", x, y, tolerance=1e-30 if dtype == np.float16 else 0
-    )  # NumPy's float16 keeps the sign of zero x
+    check("nextafter", x, y, tolerance=1e-30 if dtype == np.float16 else 0)  # NumPy's float16 keeps the sign of zero x
     for name in ("is_finite", "floor", "ceil", "round_even"):
         check(name, x)
 

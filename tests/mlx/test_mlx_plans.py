@@ -41,9 +41,7 @@ def test_one_kernel_between_two_points_of_control_flow():
 
 def test_small_loops_belong_to_the_kernel_around_them():
     assert steps(lambda x: lax.fori_loop(0, 5, lambda i, c: c * 2 + i, jnp.sin(x)) + 1, X) == ["Segment"]
-    assert steps(lambda x, xs: lax.scan(lambda c, t: (c + t, c), x, xs), X, jnp.ones((300, 4), F32)) == [
-        "Counted"
-    ]
+    assert steps(lambda x, xs: lax.scan(lambda c, t: (c + t, c), x, xs), X, jnp.ones((300, 4), F32)) == ["Counted"]
 
 
 def test_a_loop_is_read_back_once_a_chunk(monkeypatch):
@@ -55,9 +53,7 @@ def test_a_loop_is_read_back_once_a_chunk(monkeypatch):
 
 def test_a_cheap_while_is_read_back_once_a_chunk(monkeypatch):
     calls = count_kernel_calls(monkeypatch)
-    ours = mlx_backend.jit(
-        lambda n: lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + c[1], c[1]), (0, 1))
-    )
+    ours = mlx_backend.jit(lambda n: lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + c[1], c[1]), (0, 1)))
     assert int(ours(600)[0]) == 600
     assert len(calls) <= 600 / runtime.SPECULATION + 5
 
@@ -74,11 +70,7 @@ def test_branches_in_a_loop_are_selected_only_when_they_are_cheap():
     def loop(n):
         heavy = lambda c: jnp.tanh(c) @ jnp.ones((n, n), F32)
         step = lambda i, c: lax.cond(i % 2 == 0, heavy, lambda c: c * 2, c)
-        return (
-            mlx_backend.lower(lambda x: lax.fori_loop(0, 200, step, x), jnp.ones((n, n), F32))
-            .plan.placed[0]
-            .step
-        )
+        return mlx_backend.lower(lambda x: lax.fori_loop(0, 200, step, x), jnp.ones((n, n), F32)).plan.placed[0].step
 
     assert loop(3).flat
     assert not loop(300).flat
@@ -108,9 +100,7 @@ def test_rewrites_reach_into_loops_and_branches():
 
     args = (jnp.eye(2, dtype=F32), jnp.eye(2, dtype=F32) * F32(0.99))
     program = mlx_backend.lower(fun, *args).program
-    assert not [
-        v for n in walk(passes.simplified(program)) for v in n.outputs if isinstance(n, Op) and v.ndim == 3
-    ]
+    assert not [v for n in walk(passes.simplified(program)) for v in n.outputs if isinstance(n, Op) and v.ndim == 3]
     for got, expected in zip(mlx_backend.jit(fun)(*args), fun(*args)):
         np.testing.assert_allclose(np.asarray(got), np.asarray(expected), rtol=1e-4)
 

@@ -64,9 +64,7 @@ def test_imports_go_one_way(path):
     allowed = ALLOWED.get(mine)
     if allowed is None:
         pytest.skip(f"{mine} may import any room")
-    wrong = [
-        (line, m) for line, m in imported(path) if (r := target_room(m)) is not None and r not in allowed
-    ]
+    wrong = [(line, m) for line, m in imported(path) if (r := target_room(m)) is not None and r not in allowed]
     assert not wrong, f"{mine} may import {sorted(allowed)} only: {wrong}"
 
 

@@ -173,11 +173,7 @@ def test_binary(name):
 
 def test_pow():
     x, y = np.array(
-        [
-            [a, b]
-            for a in (0.0, 1.0, 2.0, 0.5, np.inf, -2.0, -0.0)
-            for b in (0.0, 1.0, -1.0, 0.5, 2.0, 3.0, np.inf)
-        ]
+        [[a, b] for a in (0.0, 1.0, 2.0, 0.5, np.inf, -2.0, -0.0) for b in (0.0, 1.0, -1.0, 0.5, 2.0, 3.0, np.inf)]
     ).T
     for dtype in F32:
         assert check("pow", [x.astype(dtype), y.astype(dtype)])
@@ -200,8 +196,7 @@ def test_casts_at_the_edges_of_the_range():
     for source, target in itertools.product(FLOATS, INTS):
         info = np.iinfo(target)
         near = np.array(
-            [float(info.max) * s for s in (0.999, 1, 1.001, 2)]
-            + [float(info.min) * s - 0.5 for s in (0.999, 1, 2)]
+            [float(info.max) * s for s in (0.999, 1, 1.001, 2)] + [float(info.min) * s - 0.5 for s in (0.999, 1, 2)]
         )
         with np.errstate(over="ignore"):
             assert check("cast", [near.astype(source)], {"dtype": target})
@@ -291,9 +286,7 @@ def test_scatter(kind, dtype):
     assert check("scatter_flat", [x, indices, u], {"kind": kind, "unique": False})
     assert check("scatter_flat", [x, indices[:0], u[:0]], {"kind": kind, "unique": True})
     rows, updates = x.reshape(3, 2), np.stack([u[:4], u[4:8]], 1)
-    assert check(
-        "scatter_rows", [rows, (indices[:4] % 3).astype(np.int64), updates], {"kind": kind, "unique": False}
-    )
+    assert check("scatter_rows", [rows, (indices[:4] % 3).astype(np.int64), updates], {"kind": kind, "unique": False})
     assert check("scatter_rows", [rows, np.array([2, 0]), updates[:2]], {"kind": kind, "unique": True})
 
 
@@ -301,9 +294,7 @@ def test_set_with_repeated_indices_is_ordered_at_any_size():
     rng = np.random.default_rng(1)
     indices = rng.integers(0, 50, 60_000)
     updates = np.arange(60_000, dtype=np.float32)
-    assert check(
-        "scatter_flat", [np.zeros(50, np.float32), indices, updates], {"kind": "set", "unique": False}
-    )
+    assert check("scatter_flat", [np.zeros(50, np.float32), indices, updates], {"kind": "set", "unique": False})
 
 
 REDUCTIONS = [
@@ -328,9 +319,7 @@ def test_reductions(name):
             ((3, 0), (1,)),
             ((2, 1), (1,)),
         ]:
-            x = np.resize(
-                edges(dtype)[:9] if dtype.kind in "iub" else np.array([1.5, -2, 0.5, 3], dtype), shape
-            )
+            x = np.resize(edges(dtype)[:9] if dtype.kind in "iub" else np.array([1.5, -2, 0.5, 3], dtype), shape)
             assert check(name, [x], {"axes": axes}, ulp=4 if dtype.kind in "fV" else None)
     if name in ("reduce_max", "reduce_min"):
         assert check(name, [np.array([1, np.nan, 3], np.float32)], {"axes": (0,)})
@@ -340,9 +329,7 @@ def test_reductions(name):
 @pytest.mark.parametrize("reverse", [False, True])
 def test_running_totals(name, reverse):
     for dtype in [*F32, *INTS, *BOOL]:
-        x = np.resize(
-            edges(dtype)[:10] if dtype.kind in "iub" else np.array([1.5, -2, 0.5, 3, -1], dtype), (2, 5)
-        )
+        x = np.resize(edges(dtype)[:10] if dtype.kind in "iub" else np.array([1.5, -2, 0.5, 3, -1], dtype), (2, 5))
         assert check(name, [x], {"axis": 1, "reverse": reverse}, ulp=4)
     x = np.array([1, np.nan, 3, 0], np.float32)
     assert check(name, [x], {"axis": 0, "reverse": reverse})
@@ -413,9 +400,7 @@ def test_factorisations():
     for full in (False, True):
         q, r = run("qr", [rect], {"full_matrices": full})
         np.testing.assert_allclose(q @ r, rect, atol=1e-12)
-        np.testing.assert_allclose(
-            np.abs(r), np.abs(evaluate("qr", [rect], {"full_matrices": full})[1]), atol=1e-12
-        )
+        np.testing.assert_allclose(np.abs(r), np.abs(evaluate("qr", [rect], {"full_matrices": full})[1]), atol=1e-12)
         s, u, vh = run("svd", [rect], {"full_matrices": full, "compute_uv": True})
         np.testing.assert_allclose(u[:, :3] * s @ vh, rect, atol=1e-12)
     w, left, right = run("eig", [a[0]], {"left": True, "right": True})

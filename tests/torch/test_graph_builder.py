@@ -192,9 +192,7 @@ def test_zeros_of_both_signs_stay_apart(tmp_path):
             assert [repr(v) for v in got[: len(values)]] == want
             for have, tensor in zip(got[len(values) :], tensors):
                 for part in ("real", "imag") if tensor.is_complex() else ("real",):
-                    assert torch.equal(
-                        torch.signbit(getattr(have, part)), torch.signbit(getattr(tensor, part))
-                    )
+                    assert torch.equal(torch.signbit(getattr(have, part)), torch.signbit(getattr(tensor, part)))
 
 
 class Reading(NamedTuple):

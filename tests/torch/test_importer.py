@@ -159,9 +159,7 @@ def test_a_network(how):
     with quiet():
         module = torch.jit.script(net) if how == "script" else torch.jit.trace(net, x)
     back = from_torchscript(module)
-    np.testing.assert_allclose(
-        jax.jit(back)(jnp.asarray(x.numpy())), net(x).detach().numpy(), rtol=1e-10, atol=1e-12
-    )
+    np.testing.assert_allclose(jax.jit(back)(jnp.asarray(x.numpy())), net(x).detach().numpy(), rtol=1e-10, atol=1e-12)
     assert "layers.0.weight" in back.params
 
 
@@ -172,9 +170,7 @@ def test_an_unknown_operator_is_named_with_its_line():
     def exotic(x: torch.Tensor):
         return torch.special.airy_ai(x)
 
-    with pytest.raises(
-        UnsupportedOperationError, match=r"aten::special_airy_ai.*test_importer\.py"
-    ) as caught:
+    with pytest.raises(UnsupportedOperationError, match=r"aten::special_airy_ai.*test_importer\.py") as caught:
         from_torchscript(script(exotic))(X)
     assert caught.value.op == "aten::special_airy_ai"
 

@@ -26,9 +26,7 @@ def test_cpp_program_loads_and_checks_the_models(tmp_path):
     for tool in ("cmake", "g++"):
         if shutil.which(tool) is None:
             pytest.skip(f"needs {tool}")
-    env = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(EXAMPLE.parents[1]), os.environ.get("PYTHONPATH", "")])
-    }
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(EXAMPLE.parents[1]), os.environ.get("PYTHONPATH", "")])}
     call(
         sys.executable,
         "-W",

@@ -85,12 +85,8 @@ def cond_both(x):
 
 def nested(x):
     def outer(i, c):
-        inner = lax.while_loop(
-            lambda v: v[0] < 3.0 + i, lambda v: lax.cond(v[1] > 0, jnp.sin, jnp.cos, v) + v + 1, c
-        )
-        c, ys = lax.scan(
-            lambda a, t: (lax.switch(t % 3, [jnp.sin, jnp.cos, jnp.tanh], a), a), inner, jnp.arange(4)
-        )
+        inner = lax.while_loop(lambda v: v[0] < 3.0 + i, lambda v: lax.cond(v[1] > 0, jnp.sin, jnp.cos, v) + v + 1, c)
+        c, ys = lax.scan(lambda a, t: (lax.switch(t % 3, [jnp.sin, jnp.cos, jnp.tanh], a), a), inner, jnp.arange(4))
         return c + ys.sum(0)
 
     return lax.fori_loop(0, 3, outer, x)
@@ -98,9 +94,7 @@ def nested(x):
 
 def nested_differentiable(x):
     def outer(c, t):
-        inner, ys = lax.scan(
-            lambda a, s: (lax.switch(s % 3, [jnp.sin, jnp.cos, jnp.tanh], a) * t, a), c, jnp.arange(4)
-        )
+        inner, ys = lax.scan(lambda a, s: (lax.switch(s % 3, [jnp.sin, jnp.cos, jnp.tanh], a) * t, a), c, jnp.arange(4))
         return lax.cond(t > 1.5, lambda v: v * 1.5, jnp.tanh, inner), ys.sum(0)
 
     return lax.scan(outer, x, jnp.arange(1.0, 4.0))
@@ -128,9 +122,7 @@ def masked_grad(x):
 
 
 def scan_gradient(x):
-    return jax.grad(
-        lambda v: lax.scan(lambda c, t: (jnp.sin(c) * t, c**2), v, jnp.arange(1.0, 6.0))[1].sum()
-    )(x)
+    return jax.grad(lambda v: lax.scan(lambda c, t: (jnp.sin(c) * t, c**2), v, jnp.arange(1.0, 6.0))[1].sum())(x)
 
 
 def hessian(x):
@@ -226,18 +218,14 @@ def test_torch_differentiates_twice(fun, tmp_path):
     """Backward and double backward through a loaded module, against JAX's."""
     torch_bridge.save(torch_bridge.to_torchscript(fun, X), tmp_path / "m.pt")
     module = load(tmp_path / "m.pt")
-    total = lambda out: sum(
-        (jnp.sin(o) if o.dtype.kind == "f" else 0 * o).sum() for o in jax.tree.leaves(out)
-    )
+    total = lambda out: sum((jnp.sin(o) if o.dtype.kind == "f" else 0 * o).sum() for o in jax.tree.leaves(out))
     f = lambda v: total(fun(v))
     want = jax.grad(f)(X)
     want2 = jax.grad(lambda v: (jax.grad(f)(v) ** 2).sum())(X)
     for _ in range(3):
         x = torch.from_numpy(X).clone().requires_grad_()
         out = module(x)
-        loss = sum(
-            torch.sin(o).sum() for o in (out if isinstance(out, tuple) else (out,)) if o.is_floating_point()
-        )
+        loss = sum(torch.sin(o).sum() for o in (out if isinstance(out, tuple) else (out,)) if o.is_floating_point())
         (g,) = torch.autograd.grad(loss, x, create_graph=True)
         np.testing.assert_allclose(g.detach().numpy(), want, rtol=1e-9, atol=1e-12)
         (g2,) = torch.autograd.grad((g**2).sum(), x)
@@ -392,9 +380,7 @@ def test_what_torch_cannot_run_is_refused_with_its_line():
 
 def test_engine_loops_translate_with_their_checkpointed_gradients():
     qb = pytest.importorskip("quabla_jax")
-    fun = lambda x: qb.fori_loop(
-        0, 50, lambda i, c, v: qb.tanh(c) + v, x, operands=(x,), checkpoint="sqrt"
-    ).sum()
+    fun = lambda x: qb.fori_loop(0, 50, lambda i, c, v: qb.tanh(c) + v, x, operands=(x,), checkpoint="sqrt").sum()
     agree(jax.grad(fun), X, rtol=1e-11)
 
 
@@ -427,9 +413,7 @@ def indexed(x):
 
 
 def float_index(x):
-    return lax.fori_loop(
-        0, 5, lambda i, c: c + i * 0.1 + (i + 2).astype(jnp.float32) * 0.3, x.astype(jnp.float32)
-    )
+    return lax.fori_loop(0, 5, lambda i, c: c + i * 0.1 + (i + 2).astype(jnp.float32) * 0.3, x.astype(jnp.float32))
 
 
 def two_counters(x):
@@ -465,9 +449,7 @@ def test_a_counter_is_not_carried():
     assert len(list(loop.outputs())) == 1
     (body,) = loop.blocks()
     kinds = [node.kind() for node in body.nodes()]
-    assert kinds.count("aten::mul") == 2 and "aten::to" not in kinds and "aten::scalar_tensor" not in kinds, (
-        kinds
-    )
+    assert kinds.count("aten::mul") == 2 and "aten::to" not in kinds and "aten::scalar_tensor" not in kinds, kinds
 
 
 def test_dynamic_trip_count_gives_the_counter_after_the_loop():

@@ -40,9 +40,7 @@ def program(params, x, n):
         return lax.cond(picked.sum() > 0, lambda v: v * 0.5, lambda v: v + 1, picked), c.sum()
 
     carry, ys = lax.scan(body, x, jnp.arange(5, dtype=jnp.int32))
-    bits = lax.shift_right_logical(
-        lax.bitcast_convert_type(carry.astype(jnp.float32), jnp.uint32), jnp.uint32(3)
-    )
+    bits = lax.shift_right_logical(lax.bitcast_convert_type(carry.astype(jnp.float32), jnp.uint32), jnp.uint32(3))
     zeros = jnp.stack([jnp.copysign(0.0, carry[0] - 99), 0.0 * ys[0]])
     return {"carry": carry, "ys": ys, "bits": bits, "zeros": zeros}
 
@@ -77,9 +75,7 @@ def check(version):
                     else:
                         np.testing.assert_allclose(g.detach().numpy(), w, rtol=1e-12)
                         assert np.array_equal(np.signbit(g.detach().numpy()), np.signbit(w))
-    np.testing.assert_allclose(
-        load(DATA / f"gradient_{version}.pt")(torch.from_numpy(X)), GRADIENT(X), rtol=1e-12
-    )
+    np.testing.assert_allclose(load(DATA / f"gradient_{version}.pt")(torch.from_numpy(X)), GRADIENT(X), rtol=1e-12)
     status, value = load(DATA / f"conditional_{version}.pt")(torch.full((2, 2), 5.0))
     assert status == 1 and torch.allclose(value, torch.full((2, 2), 0.0075))
 

@@ -80,9 +80,7 @@ def test_a_killed_save_leaves_the_old_file(module, tmp_path):
 def test_a_full_disk_leaves_the_old_file(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], capture_output=True
-    )
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], capture_output=True)
     if mounted.returncode:
         pytest.skip("mounting a small tmpfs needs privileges that this user lacks")
     try:
@@ -99,8 +97,6 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
 
 
 def test_other_things_are_refused(tmp_path):
-    with pytest.raises(
-        TypeError, match="expected a ScriptModule, a ScriptFunction or an ExportedProgram, got int"
-    ):
+    with pytest.raises(TypeError, match="expected a ScriptModule, a ScriptFunction or an ExportedProgram, got int"):
         torch_bridge.save(3, tmp_path / "m.pt")
     assert os.listdir(tmp_path) == []

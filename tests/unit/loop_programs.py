@@ -154,9 +154,7 @@ TRANSFORMS: dict[str, Callable] = {
         lambda p: lax.scan(lambda c, _: (c + 0.01 * f(c), None), p, None, length=2)[0]
     )(at),
     "jvp of grad in scan": lambda f: g(
-        lambda p: lax.scan(
-            lambda c, _: (c + 0.01 * jax.jvp(g(f), (c,), (1.0,))[1], None), p, None, length=2
-        )[0]
+        lambda p: lax.scan(lambda c, _: (c + 0.01 * jax.jvp(g(f), (c,), (1.0,))[1], None), p, None, length=2)[0]
     )(at),
     "in cond": lambda f: g(lambda p: lax.cond(p > 0, f, lambda p: p, p))(at),
     "vmap in cond": lambda f: jax.vmap(g(lambda p: lax.cond(p > 1, f, lambda p: p, p)))(pair()),

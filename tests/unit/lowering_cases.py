@@ -154,9 +154,7 @@ _I = np.array([[0, 2], [1, -1], [5, 0]], np.int32)
 
 
 def _gather(mode, **kw):
-    numbers = lax.GatherDimensionNumbers(
-        offset_dims=(1,), collapsed_slice_dims=(0, 2), start_index_map=(0, 2)
-    )
+    numbers = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0, 2), start_index_map=(0, 2))
     return lambda x, i: lax.gather(x, i, numbers, (1, 3, 1), mode=mode, **kw)
 
 
@@ -173,9 +171,7 @@ for _mode in ("clip", "fill", "promise_in_bounds"):
     EXACT[f"gather/{_mode}-int"] = (_gather(_mode), (_X.astype(np.int16), _I))
     EXACT[f"gather/{_mode}-uint8-index"] = (_gather(_mode), (_X, _I.astype(np.uint8)))
     EXACT[f"gather/{_mode}-window"] = (
-        lambda x, i, m=_mode: lax.gather(
-            x, i, lax.GatherDimensionNumbers((0, 1, 2), (), (0, 1, 2)), (1, 2, 2), mode=m
-        ),
+        lambda x, i, m=_mode: lax.gather(x, i, lax.GatherDimensionNumbers((0, 1, 2), (), (0, 1, 2)), (1, 2, 2), mode=m),
         (_X, np.array([[0, 1, 1], [1, 9, 0], [-3, 0, 3]], np.int64)),
     )
     for _fun in (
@@ -202,11 +198,7 @@ EXACT["scatter/batched"] = (
 EXACT["scatter_apply"] = (lambda x: x.at[jnp.array([0, 1, 1])].apply(lambda v: 2 * v + 1), (_X,))
 EXACT["scatter/empty"] = (lambda x, i: x.at[i].set(1.0), (_X, np.zeros((0,), np.int32)))
 for _d in ("i1", "i4", "u4", "i8", "u8"):
-    _starts = (
-        [np.array(v).astype(_d) for v in (-2, 1, 100)]
-        if _d[0] == "i"
-        else [np.array(v, _d) for v in (200, 1, 2)]
-    )
+    _starts = [np.array(v).astype(_d) for v in (-2, 1, 100)] if _d[0] == "i" else [np.array(v, _d) for v in (200, 1, 2)]
     EXACT[f"dynamic_slice/{_d}"] = (
         lambda x, a, b, c: lax.dynamic_slice(x, (a, b, c), (1, 2, 3)),
         (_X, *_starts),

@@ -44,9 +44,7 @@ def test_export_and_load(run, tmp_path):
 
 def test_export_with_parameters(run, tmp_path):
     torch = pytest.importorskip("torch.jit", reason="needs PyTorch") and pytest.importorskip("torch")
-    np.savez(
-        tmp_path / "p.npz", **{"layer.w": np.eye(3, dtype=np.float32), "layer.b": np.ones(3, np.float32)}
-    )
+    np.savez(tmp_path / "p.npz", **{"layer.w": np.eye(3, dtype=np.float32), "layer.b": np.ones(3, np.float32)})
     code, out = run(
         "export", "user_code:affine", "--arg", "f32[2,3]", "--params", "p.npz", "--to", "pt2", "-o", "m.pt2"
     )

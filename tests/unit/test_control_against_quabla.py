@@ -57,7 +57,9 @@ def same(ours, theirs):
         if ours.dtype.name != theirs.dtype.name.rstrip("_") or list(ours.shape) != list(theirs.shape):
             return False
         rtol = 1e-5 if ours.dtype == np.float32 else 1e-9
-        return np.allclose(np.asarray(ours.tolist(), float), np.asarray(theirs.tolist(), float), rtol, 1e-12, equal_nan=True)
+        return np.allclose(
+            np.asarray(ours.tolist(), float), np.asarray(theirs.tolist(), float), rtol, 1e-12, equal_nan=True
+        )
     return type(ours).__name__ == type(theirs).__name__ and (ours == theirs or type(theirs).__module__ == "quabla")
 
 

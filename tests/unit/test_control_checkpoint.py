@@ -67,13 +67,15 @@ def test_checkpointing_sets_the_default_and_retraces():
 
 def root(a, checkpoint):
     return qb.while_loop(
-        lambda x, a: qb.abs(x * x - a) > 1e-13, lambda x, a: 0.5 * (x + a / x), qb.ones_like(a), operands=(a,), checkpoint=checkpoint
+        lambda x, a: qb.abs(x * x - a) > 1e-13,
+        lambda x, a: 0.5 * (x + a / x),
+        qb.ones_like(a),
+        operands=(a,),
+        checkpoint=checkpoint,
     )
 
 
-@pytest.mark.parametrize(
-    "request_", ["auto", 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 50))], ids=str
-)
+@pytest.mark.parametrize("request_", ["auto", 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 50))], ids=str)
 def test_while_loop_in_reverse(request_):
     f = lambda a: root(a, request_)
     a = 2.0

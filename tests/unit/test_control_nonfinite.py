@@ -67,7 +67,11 @@ ORDERS = {
     "vjp(jvp(vmap))": lambda f: jax.grad(lambda x: jnp.sum(jax.jvp(jax.vmap(f), (x,), (ones(x),))[1])),
     "vmap(third)": lambda f: jax.vmap(jax.grad(jax.grad(jax.grad(f)))),
 }
-DERIVATIVE = {"vmap": 0, "vmap(third)": 3, **{name: 2 for name in ("vmap(hessian)", "hessian(vmap)", "grad(grad(vmap))", "vjp(jvp(vmap))")}}
+DERIVATIVE = {
+    "vmap": 0,
+    "vmap(third)": 3,
+    **{name: 2 for name in ("vmap(hessian)", "hessian(vmap)", "grad(grad(vmap))", "vjp(jvp(vmap))")},
+}
 
 POINTS = jnp.asarray([0.0, -0.5, 0.0])
 
@@ -107,7 +111,9 @@ def test_the_quabla_transforms(form, danger):
         qb.jvp(qb.vmap(f), (POINTS,), (ones(POINTS),))[1],
     ):
         np.testing.assert_allclose(gradient, oracle(SAFE, "vmap(grad)"), rtol=1e-13)
-    np.testing.assert_allclose(qb.hessian(lambda x: qb.sum(qb.vmap(f)(x)))(POINTS), np.diag(oracle(SAFE, "hessian(vmap)")))
+    np.testing.assert_allclose(
+        qb.hessian(lambda x: qb.sum(qb.vmap(f)(x)))(POINTS), np.diag(oracle(SAFE, "hessian(vmap)"))
+    )
 
 
 def test_the_gradient_of_an_operand_that_only_the_other_branch_reads():

@@ -50,9 +50,7 @@ class Writer:
         start = f"({start} + 0.0 * {c})"
         if kind == "fori":
             lower = self.pick.randint(0, 2)
-            return (
-                f"qb.fori_loop({lower}, {lower + trips}, lambda {j}, {d}, {b}: {inside(j)}, {start}, operands=({a},){self.flags})"
-            )
+            return f"qb.fori_loop({lower}, {lower + trips}, lambda {j}, {d}, {b}: {inside(j)}, {start}, operands=({a},){self.flags})"
         if kind == "scan":
             return (
                 f"qb.sum(qb.scan(lambda {d}, {j}, {b}: ({inside(j)}, {self.expression(d, b, j, 0)} + 0.0 * {d}), {start}, "
@@ -71,8 +69,12 @@ MODES = {
     "grad": lambda qb, f: qb.grad(f, argnums=(0, 1))(qb.array(0.7), qb.array(0.6)),
     "jvp": lambda qb, f: qb.jvp(f, (qb.array(0.7), qb.array(0.6)), (1.0, -0.5)),
     "hessian": lambda qb, f: qb.hessian(f, argnums=(0, 1))(qb.array(0.7), qb.array(0.6)),
-    "vmap(grad)": lambda qb, f: qb.vmap(qb.grad(f, argnums=1), in_axes=(0, None))(qb.array([0.7, -0.4, 1.1]), qb.array(0.6)),
-    "grad(vmap)": lambda qb, f: qb.grad(lambda a: qb.sum(qb.vmap(f, in_axes=(0, None))(qb.array([0.7, -0.4, 1.1]), a)))(qb.array(0.6)),
+    "vmap(grad)": lambda qb, f: qb.vmap(qb.grad(f, argnums=1), in_axes=(0, None))(
+        qb.array([0.7, -0.4, 1.1]), qb.array(0.6)
+    ),
+    "grad(vmap)": lambda qb, f: qb.grad(lambda a: qb.sum(qb.vmap(f, in_axes=(0, None))(qb.array([0.7, -0.4, 1.1]), a)))(
+        qb.array(0.6)
+    ),
 }
 
 
@@ -98,10 +100,14 @@ def test_a_random_program(seed):
         quabla = None
     for name, run in MODES.items():
         got = flat(run(quabla_jax, compiled))
-        np.testing.assert_allclose(got, flat(run(quabla_jax, unrolled)), rtol=1e-10, atol=1e-12, err_msg=f"{name}, unrolled")
+        np.testing.assert_allclose(
+            got, flat(run(quabla_jax, unrolled)), rtol=1e-10, atol=1e-12, err_msg=f"{name}, unrolled"
+        )
         if quabla is not None:
             reference = eval(program(seed), {"qb": quabla})
-            np.testing.assert_allclose(got, flat(run(quabla, reference)), rtol=1e-10, atol=1e-12, err_msg=f"{name}, quabla")
+            np.testing.assert_allclose(
+                got, flat(run(quabla, reference)), rtol=1e-10, atol=1e-12, err_msg=f"{name}, quabla"
+            )
 
 
 def test_the_programs_hold_every_kind_of_region():

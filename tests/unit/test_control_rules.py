@@ -172,7 +172,10 @@ def test_an_exception_of_the_body_passes_unchanged():
     def body(i, c):
         raise Mine("text")
 
-    for run in (lambda: qb.fori_loop(0, 2, body, 1.0), lambda: qb.jit(lambda x: qb.fori_loop(0, 2, body, x))(qb.array(1.0))):
+    for run in (
+        lambda: qb.fori_loop(0, 2, body, 1.0),
+        lambda: qb.jit(lambda x: qb.fori_loop(0, 2, body, x))(qb.array(1.0)),
+    ):
         with pytest.raises(Mine, match="text"):
             run()
 

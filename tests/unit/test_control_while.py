@@ -108,7 +108,12 @@ def test_finished_examples_keep_carry_and_tangent_bit_for_bit():
 
 def test_a_predicate_must_be_a_scalar_bool():
     x = qb.array([1.0, 2.0])
-    for predicate in (lambda c: c < 3.0, lambda c: qb.sum(c), lambda c: qb.reshape(qb.sum(c) < 3.0, (1,)), lambda c: None):
+    for predicate in (
+        lambda c: c < 3.0,
+        lambda c: qb.sum(c),
+        lambda c: qb.reshape(qb.sum(c) < 3.0, (1,)),
+        lambda c: None,
+    ):
         with pytest.raises(TypeError):
             qb.jit(lambda x: qb.while_loop(predicate, lambda c: c, x))(x)
 

@@ -108,7 +108,9 @@ def test_sqrt_holds_at_most_two_and_a_bit_roots():
 
 
 @pytest.mark.parametrize("inner", ["carry", "rerun"])
-@pytest.mark.parametrize("length,blocks", [(1, (1,)), (11, (3,)), (12, (4, 2)), (100, (30, 7)), (101, (25, 5, 2)), (9, (9,))])
+@pytest.mark.parametrize(
+    "length,blocks", [(1, (1,)), (11, (3,)), (12, (4, 2)), (100, (30, 7)), (101, (25, 5, 2)), (9, (9,))]
+)
 def test_the_schedule_does_what_its_formulas_say(length, blocks, inner):
     walk = Walk(length, blocks, inner)
     assert walk.seen == list(range(length - 1, -1, -1))
@@ -158,7 +160,9 @@ def test_budget_refuses_when_the_loop_is_differentiated():
         jax.grad(f)(x)
 
 
-@pytest.mark.parametrize("text,size", [("512MB", 512 * 10**6), ("2GiB", 2 << 30), ("1.5 kB", 1500), (77, 77), ("10", 10)])
+@pytest.mark.parametrize(
+    "text,size", [("512MB", 512 * 10**6), ("2GiB", 2 << 30), ("1.5 kB", 1500), (77, 77), ("10", 10)]
+)
 def test_budget_reads_sizes(text, size):
     assert Budget(text).bytes == size
 
@@ -169,7 +173,9 @@ def test_budget_rejects_what_is_no_size(bad):
         Budget(bad)
 
 
-@pytest.mark.parametrize("bad,error", [("fast", ValueError), (0, ValueError), (-3, ValueError), (1.5, TypeError), (None, TypeError)])
+@pytest.mark.parametrize(
+    "bad,error", [("fast", ValueError), (0, ValueError), (-3, ValueError), (1.5, TypeError), (None, TypeError)]
+)
 def test_checkpoint_rejects_what_is_no_plan(bad, error):
     with pytest.raises(error, match="checkpoint="):
         loops.scan(lambda c, x: (c, x), 1.0, jnp.arange(40.0), checkpoint=bad)

@@ -80,14 +80,16 @@ def apply_modes(f, names):
     """Scalar programs of p from scalar programs of p, the first name innermost."""
     direction = jnp.array([0.3, -0.2, 0.5])
     for name in names:
-        f = (lambda f: {
-            "jvp": lambda p: jax.jvp(f, (p,), (direction,))[1],
-            "grad": lambda p: jnp.vdot(jnp.array([0.4, 0.1, -0.3]), jax.grad(f)(p)),
-            "jit": jax.jit(f),
-            "vmap": lambda p: jnp.sum(jax.vmap(f)(jnp.stack([p, p * 0.9]))),
-            "checkpoint": jax.checkpoint(f),
-            "linearize": lambda p: jax.linearize(f, p)[1](direction),
-        }[name])(f)
+        f = (
+            lambda f: {
+                "jvp": lambda p: jax.jvp(f, (p,), (direction,))[1],
+                "grad": lambda p: jnp.vdot(jnp.array([0.4, 0.1, -0.3]), jax.grad(f)(p)),
+                "jit": jax.jit(f),
+                "vmap": lambda p: jnp.sum(jax.vmap(f)(jnp.stack([p, p * 0.9]))),
+                "checkpoint": jax.checkpoint(f),
+                "linearize": lambda p: jax.linearize(f, p)[1](direction),
+            }[name]
+        )(f)
     return f
 
 

@@ -30,9 +30,7 @@ def test_exact(name):
         if got.dtype.kind in "fV":
             tiny = float(ml_dtypes.finfo(got.dtype).tiny)
             got, expected = flushed(got, tiny), flushed(expected, tiny)
-            np.testing.assert_array_equal(
-                np.signbit(got) & ~np.isnan(got), np.signbit(expected) & ~np.isnan(expected)
-            )
+            np.testing.assert_array_equal(np.signbit(got) & ~np.isnan(got), np.signbit(expected) & ~np.isnan(expected))
         np.testing.assert_array_equal(got, expected)
 
 

@@ -21,8 +21,7 @@ X = np.linspace(0.1, 1.3, 6).reshape(2, 3)
 def agree(fun, *args, rtol=1e-12):
     """Lower, run on the oracle, compare with jax.jit; returns the Program."""
     leaves = [
-        jax.random.key_data(a) if jax_api.is_key_dtype(jnp.asarray(a).dtype) else a
-        for a in jax.tree.leaves(args)
+        jax.random.key_data(a) if jax_api.is_key_dtype(jnp.asarray(a).dtype) else a for a in jax.tree.leaves(args)
     ]
     program = lowering.lower(fun, *args)
     got = lowering.run_on_numpy(program, *leaves)
@@ -44,9 +43,7 @@ def kinds(program):
 
 
 def newton(x):
-    return lax.while_loop(
-        lambda c: jnp.abs(c[0] ** 2 - x) > 1e-9, lambda c: ((c[0] + x / c[0]) / 2, c[1] + 1), (x, 0)
-    )
+    return lax.while_loop(lambda c: jnp.abs(c[0] ** 2 - x) > 1e-9, lambda c: ((c[0] + x / c[0]) / 2, c[1] + 1), (x, 0))
 
 
 CONTROL = {
@@ -99,9 +96,7 @@ KEYS = {
     "compare keys": lambda k: jax.random.split(k, 3) == jax.random.split(k, 3)[1],
     "seed": lambda k: jax.random.key_data(jax.random.key(jax.random.bits(k))),
     "clone": lambda k: jax.random.clone(k),
-    "cond on keys": lambda k: lax.cond(
-        jax.random.bits(k) > 7, lambda q: jax.random.split(q)[0], lambda q: q, k
-    ),
+    "cond on keys": lambda k: lax.cond(jax.random.bits(k) > 7, lambda q: jax.random.split(q)[0], lambda q: q, k),
 }
 
 
@@ -197,33 +192,23 @@ def test_loops_are_classified():
     def loop_of(fun, *args):
         return next(n for n in agree(fun, *args).nodes if isinstance(n, Loop))
 
-    static = loop_of(
-        lambda x: lax.while_loop(lambda c: c[0] < 9, lambda c: (c[0] + 1, c[1] * 2), (4, x))[1], 1.0
-    )
+    static = loop_of(lambda x: lax.while_loop(lambda c: c[0] < 9, lambda c: (c[0] + 1, c[1] * 2), (4, x))[1], 1.0)
     assert (static.kind, static.length, static.trip, static.cond) == ("counted", 5, None, None)
     dynamic = loop_of(lambda x, n: lax.fori_loop(1, n, lambda i, c: c * 2, x), 1.0, 4)
     assert dynamic.kind == "counted" and dynamic.length is None and dynamic.trip is not None
-    flipped = loop_of(
-        lambda x: lax.while_loop(lambda c: 9 > c[0], lambda c: (1 + c[0], c[1] * 2), (4, x))[1], 1.0
-    )
+    flipped = loop_of(lambda x: lax.while_loop(lambda c: 9 > c[0], lambda c: (1 + c[0], c[1] * 2), (4, x))[1], 1.0)
     assert flipped.length == 5
     bounded = loop_of(
-        lambda x: lax.while_loop(lambda c: (c[1] < 50) & (c[0] < 9), lambda c: (c[0] + 1, c[1] * 2), (0, x))[
-            1
-        ],
+        lambda x: lax.while_loop(lambda c: (c[1] < 50) & (c[0] < 9), lambda c: (c[0] + 1, c[1] * 2), (0, x))[1],
         1.0,
     )
     assert (bounded.kind, bounded.bound) == ("while", 9)
     free = loop_of(lambda x: lax.while_loop(lambda c: c < 50, lambda c: c * 2, x), 1.0)
     assert (free.kind, free.bound, free.total) == ("while", None, True)
-    step_two = loop_of(
-        lambda x: lax.while_loop(lambda c: c[0] < 9, lambda c: (c[0] + 2, c[1] * 2), (0, x))[1], 1.0
-    )
+    step_two = loop_of(lambda x: lax.while_loop(lambda c: c[0] < 9, lambda c: (c[0] + 2, c[1] * 2), (0, x))[1], 1.0)
     assert step_two.kind == "while" and step_two.bound is None
     moving = loop_of(
-        lambda x: lax.while_loop(lambda c: c[0] < c[2], lambda c: (c[0] + 1, c[1] * 2, c[2] - 1), (0, x, 9))[
-            1
-        ],
+        lambda x: lax.while_loop(lambda c: c[0] < c[2], lambda c: (c[0] + 1, c[1] * 2, c[2] - 1), (0, x, 9))[1],
         1.0,
     )
     assert moving.kind == "while"
@@ -317,12 +302,8 @@ class NoSine(NumpyBuilder):
 
 
 def test_refusals_name_the_op_the_target_and_the_line():
-    with pytest.raises(
-        UnsupportedOperationError, match=r"sin .*sineless.*test_lowering_programs\.py:\d+"
-    ) as caught:
-        lowering.lower(
-            lambda x: lax.scan(lambda c, t: (c + jnp.sin(t), None), 0.0, x)[0], np.ones(3), builder=NoSine()
-        )
+    with pytest.raises(UnsupportedOperationError, match=r"sin .*sineless.*test_lowering_programs\.py:\d+") as caught:
+        lowering.lower(lambda x: lax.scan(lambda c, t: (c + jnp.sin(t), None), 0.0, x)[0], np.ones(3), builder=NoSine())
     assert (caught.value.op, caught.value.device) == ("sin", "sineless")
     program = lowering.lower(jnp.sin, 1.0)
     with pytest.raises(UnsupportedOperationError, match="no waves"):
@@ -369,10 +350,7 @@ def test_engine_loops_expand():
 def test_text_shows_regions_types_and_lines():
     text = lowering.as_text(lowering.lower(CONTROL["nested"], X))
     assert (
-        "loop 3 times" in text
-        and "case 1" in text
-        and "float64[2,3]" in text
-        and "test_lowering_programs.py" in text
+        "loop 3 times" in text and "case 1" in text and "float64[2,3]" in text and "test_lowering_programs.py" in text
     )
 
 

@@ -68,9 +68,7 @@ def test_counts_to_the_end_and_changes_nothing(name, transform):
 
 def test_off_means_the_same_program():
     x = jnp.ones(3)
-    shown = lambda: str(
-        jax.make_jaxpr(lambda x: loops.scan(lambda c, _: (jnp.sin(c), None), x, None, 99)[0])(x)
-    )
+    shown = lambda: str(jax.make_jaxpr(lambda x: loops.scan(lambda c, _: (jnp.sin(c), None), x, None, 99)[0])(x))
     before = shown()
     with qb.progress("fit", display=Log()):
         during = shown()

@@ -17,7 +17,12 @@ from quabla_parity import plain, reference
 import quabla_jax as qb
 import quabla_jax.io as files
 
-TREE = {"w": jnp.arange(6.0).reshape(2, 3), "n": 3, "deep": [None, True, 2.5, "text", (jnp.asarray([True, False]),)], 7: jnp.asarray(1.5, "float32")}
+TREE = {
+    "w": jnp.arange(6.0).reshape(2, 3),
+    "n": 3,
+    "deep": [None, True, 2.5, "text", (jnp.asarray([True, False]),)],
+    7: jnp.asarray(1.5, "float32"),
+}
 
 
 def saved(tree=TREE):

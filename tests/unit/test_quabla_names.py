@@ -76,5 +76,7 @@ def test_the_deprecated_optimizers_say_what_to_use(name):
 
 def test_the_error_classes_have_quablas_bases():
     assert issubclass(qb.TracerError, (qb.QuablaError, TypeError)) and issubclass(qb.TracerError, TypeError)
-    assert issubclass(qb.UnsupportedOperationError, ValueError) and issubclass(qb.UnsupportedOperationError, NotImplementedError)
+    assert issubclass(qb.UnsupportedOperationError, ValueError) and issubclass(
+        qb.UnsupportedOperationError, NotImplementedError
+    )
     assert issubclass(qb.RetraceLimitError, ValueError) and issubclass(qb.RetraceWarning, UserWarning)

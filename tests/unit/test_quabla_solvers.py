@@ -60,13 +60,26 @@ def test_batched_linear_algebra_agrees_with_quabla(case):
     check(case, "vmap", "float64")
 
 
-MATVEC = {"cg": lambda qb: lambda x, a: qb.matmul(qb.matmul(a, qb.transpose(a)), x), "gmres": lambda qb: lambda x, a: qb.matmul(a, x)}
+MATVEC = {
+    "cg": lambda qb: lambda x, a: qb.matmul(qb.matmul(a, qb.transpose(a)), x),
+    "gmres": lambda qb: lambda x, a: qb.matmul(a, x),
+}
 ITERATIVE = [
-    Case(name, lambda qb, a, b, name=name: getattr(qb.linalg, name)(MATVEC[name](qb), b, args=(a,), tol=1e-12), (A, V), loose=100)
+    Case(
+        name,
+        lambda qb, a, b, name=name: getattr(qb.linalg, name)(MATVEC[name](qb), b, args=(a,), tol=1e-12),
+        (A, V),
+        loose=100,
+    )
     for name in ("cg", "gmres")
 ]
 ITERATIVE.append(
-    Case("newton", lambda qb, a, b: qb.newton(lambda x, a, b: qb.matmul(a, x) + 0.1 * x * x * x - b, b, args=(a, b)), (A, V), loose=100)
+    Case(
+        "newton",
+        lambda qb, a, b: qb.newton(lambda x, a, b: qb.matmul(a, x) + 0.1 * x * x * x - b, b, args=(a, b)),
+        (A, V),
+        loose=100,
+    )
 )
 
 
@@ -110,7 +123,9 @@ def test_the_start_has_no_gradient_but_saves_iterations():
 
 def test_a_preconditioned_gmres_transposes_its_preconditioner():
     def loss(b):
-        return jnp.sum(qb.linalg.gmres(linear, b, args=(jnp.asarray(A),), M=lambda r, a: jnp.tril(a) @ r / 9, tol=1e-12) ** 2)
+        return jnp.sum(
+            qb.linalg.gmres(linear, b, args=(jnp.asarray(A),), M=lambda r, a: jnp.tril(a) @ r / 9, tol=1e-12) ** 2
+        )
 
     want = jax.grad(lambda b: jnp.sum(jnp.linalg.solve(A, b) ** 2))(jnp.asarray(V))
     np.testing.assert_allclose(jax.grad(loss)(jnp.asarray(V)), want, rtol=1e-8)
@@ -120,13 +135,25 @@ def test_a_preconditioned_gmres_transposes_its_preconditioner():
     "call, error, text",
     [
         (lambda: qb.linalg.cg(3, V), TypeError, "callable matvec"),
-        (lambda: qb.linalg.cg(lambda x: x, jnp.ones(2), x0=jnp.ones(3)), ValueError, "x0 of the right-hand side's shape"),
+        (
+            lambda: qb.linalg.cg(lambda x: x, jnp.ones(2), x0=jnp.ones(3)),
+            ValueError,
+            "x0 of the right-hand side's shape",
+        ),
         (lambda: qb.linalg.cg(lambda x: x[:1], jnp.ones(2)), ValueError, "matvec must return an array"),
         (lambda: qb.linalg.cg(lambda x: x.astype("float32"), jnp.ones(2)), TypeError, "dtype f64, got f32"),
         (lambda: qb.linalg.cg(lambda x: x, jnp.ones(2), tol=-1.0), ValueError, "non-negative number, got -1.0"),
         (lambda: qb.linalg.cg(lambda x: x, jnp.ones(2), maxiter=True), TypeError, "maxiter must be a positive integer"),
-        (lambda: qb.linalg.cg(lambda x: x, jnp.ones(2, bool)), TypeError, "float32 or float64 right-hand side, got bool"),
-        (lambda: qb.linalg.gmres(lambda x: x, jnp.ones(2), restart=0), ValueError, "restart must be a positive integer"),
+        (
+            lambda: qb.linalg.cg(lambda x: x, jnp.ones(2, bool)),
+            TypeError,
+            "float32 or float64 right-hand side, got bool",
+        ),
+        (
+            lambda: qb.linalg.gmres(lambda x: x, jnp.ones(2), restart=0),
+            ValueError,
+            "restart must be a positive integer",
+        ),
         (lambda: qb.newton(lambda x: x * x + 1.0, 1.0), RuntimeError, "newton did not converge"),
         (lambda: qb.newton(lambda x: x, 1.0, args=[2.0]), TypeError, "args must be a tuple, got list"),
         (lambda: qb.linalg.svd(jnp.ones(3)), ValueError, "stack of matrices"),
@@ -146,15 +173,39 @@ def decay(qb):
 
 ODES = [
     *[
-        Case(f"ode-{method}", lambda qb, y, k, method=method: qb.ode.odeint(decay(qb), y, (0.0, 1.0), steps=5, method=method, args=(k,)), (V, V))
+        Case(
+            f"ode-{method}",
+            lambda qb, y, k, method=method: qb.ode.odeint(decay(qb), y, (0.0, 1.0), steps=5, method=method, args=(k,)),
+            (V, V),
+        )
         for method in ("euler", "heun", "rk4")
     ],
-    Case("ode-save", lambda qb, y, k: qb.ode.odeint(decay(qb), y, (1.0, 0.0), steps=4, args=(k,), save=True), (V, V), ("value", "grad")),
-    Case("ode-saveat", lambda qb, y, k: qb.ode.odeint(decay(qb), y, (0.0, 1.0), steps=4, args=(k,), saveat=[0.0, 0.3, 1.0]), (V, V), ("value", "grad")),
+    Case(
+        "ode-save",
+        lambda qb, y, k: qb.ode.odeint(decay(qb), y, (1.0, 0.0), steps=4, args=(k,), save=True),
+        (V, V),
+        ("value", "grad"),
+    ),
+    Case(
+        "ode-saveat",
+        lambda qb, y, k: qb.ode.odeint(decay(qb), y, (0.0, 1.0), steps=4, args=(k,), saveat=[0.0, 0.3, 1.0]),
+        (V, V),
+        ("value", "grad"),
+    ),
     *[
         Case(
             f"ode-{method}",
-            lambda qb, y, k, method=method: qb.ode.odeint(decay(qb), y, (0.0, 1.0), method=method, args=(k,), saveat=[0.1, 0.9], rtol=1e-4, atol=1e-6, max_steps=32),
+            lambda qb, y, k, method=method: qb.ode.odeint(
+                decay(qb),
+                y,
+                (0.0, 1.0),
+                method=method,
+                args=(k,),
+                saveat=[0.1, 0.9],
+                rtol=1e-4,
+                atol=1e-6,
+                max_steps=32,
+            ),
             (V, V),
             loose=10,
         )
@@ -163,7 +214,9 @@ ODES = [
 ]
 
 
-@pytest.mark.parametrize("case, mode", [(c, m) for c in ODES for m in c.modes if m in ("value", "grad")], ids=lambda v: getattr(v, "name", v))
+@pytest.mark.parametrize(
+    "case, mode", [(c, m) for c in ODES for m in c.modes if m in ("value", "grad")], ids=lambda v: getattr(v, "name", v)
+)
 def test_odeint_agrees_with_quabla(case, mode):
     check(case, mode, "float64")
 
@@ -213,7 +266,9 @@ def test_clipping_agrees_with_quabla():
     assert_same(*found, 1e-14)
 
 
-@pytest.mark.parametrize("options", [{"max_iterations": 2}, {"max_evaluations": 4}, {"tolerance_grad": 1e3}, {"history": 1}])
+@pytest.mark.parametrize(
+    "options", [{"max_iterations": 2}, {"max_evaluations": 4}, {"tolerance_grad": 1e3}, {"history": 1}]
+)
 def test_lbfgs_reports_agree_with_quabla(options):
     found = []
     for lib in (qb, reference()):

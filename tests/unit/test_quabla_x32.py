@@ -20,8 +20,21 @@ def x32():
 
 def test_everything_becomes_float32(x32):
     key = qb.random.key(0)
-    made = [qb.zeros(2), qb.array(1.5), qb.arange(3), qb.linspace(0, 1, 3), qb.sin(2), qb.random.normal(key, (2,)), qb.eye(2)]
-    made += [qb.sum(qb.ones(4)), qb.where(qb.array([True]), 1.0, 2.0), qb.logsumexp(qb.ones(3)), qb.diag(qb.array([True, False]))]
+    made = [
+        qb.zeros(2),
+        qb.array(1.5),
+        qb.arange(3),
+        qb.linspace(0, 1, 3),
+        qb.sin(2),
+        qb.random.normal(key, (2,)),
+        qb.eye(2),
+    ]
+    made += [
+        qb.sum(qb.ones(4)),
+        qb.where(qb.array([True]), 1.0, 2.0),
+        qb.logsumexp(qb.ones(3)),
+        qb.diag(qb.array([True, False])),
+    ]
     assert {x.dtype for x in made} == {np.dtype(np.float32)}
 
 

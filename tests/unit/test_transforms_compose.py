@@ -54,7 +54,9 @@ def test_jax_keys_are_arguments_and_operands():
     key = jax.random.key(7)
     draw = jax.random.normal(key, (2,))
     np.testing.assert_array_equal(qb.jit(lambda k: jax.random.normal(k, (2,)))(key), draw)
-    gradient, none = qb.grad(lambda x, k: qb.sum(x * jax.random.normal(k, (2,))), argnums=(0, 1))(qb.array([1.0, 2.0]), key)
+    gradient, none = qb.grad(lambda x, k: qb.sum(x * jax.random.normal(k, (2,))), argnums=(0, 1))(
+        qb.array([1.0, 2.0]), key
+    )
     np.testing.assert_array_equal(gradient, draw)
     assert none is None
 
@@ -70,7 +72,9 @@ def test_named_axes_reach_into_bodies_and_transforms():
     x = jnp.arange(3.0)
     loop = lambda x: qb.fori_loop(0, 2, lambda i, c: c + jax.lax.psum(c, "i"), x)
     np.testing.assert_array_equal(jax.vmap(loop, axis_name="i")(x), [15.0, 16.0, 17.0])
-    np.testing.assert_array_equal(jax.vmap(qb.jit(lambda x: x + jax.lax.psum(x, "i")), axis_name="i")(x), [3.0, 4.0, 5.0])
+    np.testing.assert_array_equal(
+        jax.vmap(qb.jit(lambda x: x + jax.lax.psum(x, "i")), axis_name="i")(x), [3.0, 4.0, 5.0]
+    )
 
 
 def test_debug_prints_in_a_body_fire_once_an_iteration(capfd):

@@ -158,7 +158,7 @@ def test_devices():
 def test_precision():
     f = lambda x: x * 2.0
     assert qb.jit(f, precision="float64")(qb.array(1.0)) == 2.0
-    with pytest.raises(ValueError, match='precision must be None or "float64", got \'float32\''):
+    with pytest.raises(ValueError, match="precision must be None or \"float64\", got 'float32'"):
         qb.jit(f, precision="float32")
     with pytest.raises(qb.UnsupportedOperationError):
         qb.jit(f, device="mlx", precision="float64")
@@ -174,7 +174,12 @@ def test_lower_as_text_and_compile():
     out = compiled({"x": x}, 3)
     np.testing.assert_allclose(out["y"], 3 * np.sin([1.0, 2.0]), rtol=1e-15)
     assert out["k"] == 3
-    for wrong in (({"x": x}, 4), ({"x": qb.array(1.0)}, 3), ({"z": x}, 3), ({"x": qb.array([1.0, 2.0], dtype=qb.float32)}, 3)):
+    for wrong in (
+        ({"x": x}, 4),
+        ({"x": qb.array(1.0)}, 3),
+        ({"z": x}, 3),
+        ({"x": qb.array([1.0, 2.0], dtype=qb.float32)}, 3),
+    ):
         with pytest.raises(ValueError, match="must match its input structure, shapes, dtypes and statics"):
             compiled(*wrong)
     assert not hasattr(qb.grad(lambda x: x), "lower")

@@ -25,7 +25,11 @@ def two_way(y, checkpoint="auto", scale=1.0):
 def three_way(y, checkpoint="auto", scale=1.0):
     return branch.switch(
         jnp.where(y > 0, 0, jnp.where(y < 0, 2, 7)),
-        [lambda y: jnp.sqrt(halve(y, checkpoint)) * scale, lambda y: y, lambda y: jnp.log(halve(-y, checkpoint)) * scale],
+        [
+            lambda y: jnp.sqrt(halve(y, checkpoint)) * scale,
+            lambda y: y,
+            lambda y: jnp.log(halve(-y, checkpoint)) * scale,
+        ],
         y,
     ) + branch.cond(y == 0, lambda y: y * 2, lambda y: jnp.sqrt(jnp.abs(y)), y)
 

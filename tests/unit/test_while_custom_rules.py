@@ -30,7 +30,9 @@ scaled.defjvp(lambda p, t: (jnp.sin(p[0]) * p[1], 3 * t[0] * jnp.cos(p[0]) * p[1
 
 
 def in_while(h, steps=4):
-    return lambda p: loops.while_loop(lambda s: s[1] < steps, lambda s: (s[0] + 0.1 * h(s[0] * p, p), s[1] + 1), (p, 0), checkpoint=4)[0]
+    return lambda p: loops.while_loop(
+        lambda s: s[1] < steps, lambda s: (s[0] + 0.1 * h(s[0] * p, p), s[1] + 1), (p, 0), checkpoint=4
+    )[0]
 
 
 def in_scan(h, steps=4):
@@ -76,7 +78,9 @@ def test_second_order(loop, mode):
 def test_third_order_and_lanes(loop):
     third = lambda f: jax.jit(jax.grad(jax.grad(jax.grad(f))))(1.1)
     np.testing.assert_allclose(third(loop(nested(SINE))), third(in_jax(nested(SINE))), **TOLERANCE)
-    until = lambda p: loops.while_loop(lambda s: s[0] < 2.0, lambda s: (s[0] + 0.3 + 0.1 * SINE(s[0] * p, p),), (p,), checkpoint=4)[0]
+    until = lambda p: loops.while_loop(
+        lambda s: s[0] < 2.0, lambda s: (s[0] + 0.3 + 0.1 * SINE(s[0] * p, p),), (p,), checkpoint=4
+    )[0]
     alone = np.stack([jax.grad(jax.grad(until))(q) for q in Q])
     np.testing.assert_allclose(jax.vmap(jax.grad(jax.grad(until)))(Q), alone, **TOLERANCE)
 

@@ -55,9 +55,9 @@ MODES = {
     "grad of grad": lambda f: jax.grad(jax.grad(f))(1.3),
     "hessian": lambda f: jax.hessian(f)(1.3),
     "grad of checkpoint": lambda f: jax.grad(jax.checkpoint(f))(1.3),
-    "grad through scan": lambda f: jax.grad(lambda p: lax.scan(lambda c, _: (c + 0.1 * f(c), None), p, None, length=2)[0])(
-        0.9
-    ),
+    "grad through scan": lambda f: jax.grad(
+        lambda p: lax.scan(lambda c, _: (c + 0.1 * f(c), None), p, None, length=2)[0]
+    )(0.9),
     "grad through cond": lambda f: jax.grad(lambda p: lax.cond(p > 0, f, lambda p: p, p))(1.3),
     "vmap of grad": lambda f: jax.vmap(jax.grad(f))(jnp.array([1.3, 0.7])),
     "grad of vmap": lambda f: jax.grad(lambda q: jax.vmap(f)(q).sum())(jnp.array([1.3, 0.7])),
@@ -130,7 +130,9 @@ def test_integers_keys_and_bools_ride_along():
     theirs = lambda p: f(fixed, p)
     for got, want in zip(ours(1.1)[1], theirs(1.1)[1]):
         np.testing.assert_array_equal(got, want)
-    np.testing.assert_allclose(jax.grad(ours, has_aux=True)(1.1)[0], jax.grad(theirs, has_aux=True)(1.1)[0], **TOLERANCE)
+    np.testing.assert_allclose(
+        jax.grad(ours, has_aux=True)(1.1)[0], jax.grad(theirs, has_aux=True)(1.1)[0], **TOLERANCE
+    )
     second = lambda f: jax.grad(lambda p: jax.grad(f, has_aux=True)(p)[0])(1.1)
     np.testing.assert_allclose(second(ours), second(theirs), **TOLERANCE)
 
@@ -148,7 +150,9 @@ def test_weak_types_promote_as_in_jax():
 
 def test_without_checkpoint_it_is_jax():
     f = lambda p: while_loop(lambda x: x < 9.0, lambda x: x * p, p)
-    assert str(jax.make_jaxpr(f)(2.0)) == str(jax.make_jaxpr(lambda p: lax.while_loop(lambda x: x < 9.0, lambda x: x * p, p))(2.0))
+    assert str(jax.make_jaxpr(f)(2.0)) == str(
+        jax.make_jaxpr(lambda p: lax.while_loop(lambda x: x < 9.0, lambda x: x * p, p))(2.0)
+    )
     with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
         jax.grad(f)(2.0)
 
@@ -162,10 +166,12 @@ def test_forward_mode_is_one_loop():
 
 def test_errors_are_those_of_jax():
     with pytest.raises(TypeError, match="body_fun|carry"):
-        while_loop(lambda x: x[0] < 3, lambda x: (x[0] + 1, x[1].astype(jnp.float32)), (0, jnp.float64(1)), checkpoint="auto")
+        while_loop(
+            lambda x: x[0] < 3, lambda x: (x[0] + 1, x[1].astype(jnp.float32)), (0, jnp.float64(1)), checkpoint="auto"
+        )
     with pytest.raises(TypeError, match="boolean scalar"):
         while_loop(lambda x: jnp.ones(2) > x, lambda x: x + 1, 0.0, checkpoint="auto")
-    with pytest.raises(TypeError, match="expected None, \"auto\", a number of carries"):
+    with pytest.raises(TypeError, match='expected None, "auto", a number of carries'):
         while_loop(lambda x: x < 3, lambda x: x + 1, 0.0, checkpoint="full")
     with pytest.raises(TypeError, match="got True"):
         while_loop(lambda x: x < 3, lambda x: x + 1, 0.0, checkpoint=True)
@@ -191,7 +197,9 @@ def test_nested_loops():
     """A while in a while in a while, each with a trip count of its own."""
 
     def f(loop, p):
-        inner = lambda x: loop(lambda s: s[1] < 2.0 + 0.0 * x, lambda s: (s[0] + 0.1 * jnp.sin(p * s[0]), s[1] + 1.0), (x, 0.0))[0]
+        inner = lambda x: loop(
+            lambda s: s[1] < 2.0 + 0.0 * x, lambda s: (s[0] + 0.1 * jnp.sin(p * s[0]), s[1] + 1.0), (x, 0.0)
+        )[0]
         middle = lambda x: loop(lambda s: s[1] < 3, lambda s: (inner(s[0]) * 0.9, s[1] + 1), (x, 0))[0]
         return loop(lambda s: s[1] < 2, lambda s: (middle(s[0]) + 0.1 * p, s[1] + 1), (p, 0))[0]
 

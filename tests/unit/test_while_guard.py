@@ -72,7 +72,7 @@ def test_the_branch_not_taken_ends(shape, loop):
 @pytest.mark.parametrize("shape", [halve, in_counted, in_while])
 def test_its_derivatives_end_too(shape):
     f = lambda y: select(y > 0, lambda y: shape(ours)(y) ** 2, lambda y: y**3, y)
-    alone = lambda y: (shape(ours)(y) ** 2 if y > 0 else y**3)
+    alone = lambda y: shape(ours)(y) ** 2 if y > 0 else y**3
     np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(f)))(Y), [jax.grad(alone)(y) for y in Y], rtol=1e-12)
     np.testing.assert_allclose(
         jax.jit(jax.grad(lambda y: jnp.sum(jax.vmap(f)(y))))(Y), [jax.grad(alone)(y) for y in Y], rtol=1e-12

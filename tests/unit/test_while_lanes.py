@@ -56,7 +56,9 @@ MODES = {
     "vmap of grad": lambda l: jax.vmap(jax.grad(single(l), (0, 1)), (None, 0, 0))(W, X, LIMITS),
     "grad of grad of vmap": lambda l: jax.grad(lambda w: jnp.sum(jax.grad(total(l))(w) ** 2))(W),
     "grad of vmap of vmap": lambda l: jax.grad(lambda w: jnp.sum(jax.vmap(lambda n: every(l)(w, X, n))(TWICE) ** 2))(W),
-    "vmap of grad of vmap": lambda l: jax.vmap(jax.grad(lambda w, n: jnp.sum(every(l)(w, X, n) ** 2)), (None, 0))(W, TWICE),
+    "vmap of grad of vmap": lambda l: jax.vmap(jax.grad(lambda w, n: jnp.sum(every(l)(w, X, n) ** 2)), (None, 0))(
+        W, TWICE
+    ),
 }
 SLOW_MODES = {
     "vmap of hessian": lambda l: jax.vmap(jax.hessian(lambda x, n: single(l)(W, x, n)))(X, LIMITS),
@@ -148,7 +150,9 @@ def test_a_genuinely_infinite_lane_stays_alone():
     step = lambda loop: lambda x, n: loop(lambda s: s[1] < n, lambda s: (jnp.sqrt(s[0]) + 1.0, s[1] + 1.0), (x, 0.0))[0]
     got = jax.vmap(jax.grad(step(ours)))(x, limits)
     assert np.isinf(got[0])
-    np.testing.assert_allclose(got[1:], [0.25, jax.grad(lambda x: jnp.sqrt(jnp.sqrt(jnp.sqrt(x) + 1) + 1))(9.0)], rtol=1e-12)
+    np.testing.assert_allclose(
+        got[1:], [0.25, jax.grad(lambda x: jnp.sqrt(jnp.sqrt(jnp.sqrt(x) + 1) + 1))(9.0)], rtol=1e-12
+    )
 
 
 def test_inner_loops_end_where_a_lane_has_stopped():

@@ -84,15 +84,11 @@ def register(
     found = {name: find(name) for name in names.split()}
     ABSENT.extend(name for name, primitive in found.items() if primitive is None)
     # two names in one call may stand for one primitive: releases rename, and keep the old name as an alias
-    for primitive, name in {
-        primitive: name for name, primitive in found.items() if primitive is not None
-    }.items():
+    for primitive, name in {primitive: name for name, primitive in found.items() if primitive is not None}.items():
         if primitive in RULES:
             raise ValueError(f"{name} has two rules: {RULES[primitive].where} and {where}")
         RULES[primitive] = Rule(primitive, kind, function, where, reason, keys)
-    REGISTERED.append(
-        Registration(tuple(found), kind, frame.f_globals["__name__"].rsplit(".", 1)[-1], reason)
-    )
+    REGISTERED.append(Registration(tuple(found), kind, frame.f_globals["__name__"].rsplit(".", 1)[-1], reason))
 
 
 def refuse(names: str, reason: str) -> None:

@@ -108,9 +108,7 @@ def expm1(x):
     """(u - 1) x / log(u) with u = exp(x): the errors of u cancel (Kahan)."""
     u = jnp.exp(x)
     inner = jnp.where((u == 1) | (u - 1 == -1) | jnp.isinf(u), 2, u)
-    return jnp.where(
-        u == 1, x, jnp.where((u - 1 == -1) | jnp.isinf(u), u - 1, (inner - 1) * (x / jnp.log(inner)))
-    )
+    return jnp.where(u == 1, x, jnp.where((u - 1 == -1) | jnp.isinf(u), u - 1, (inner - 1) * (x / jnp.log(inner))))
 
 
 def log1p(x):
@@ -200,9 +198,7 @@ def _lgamma_positive(z):
     mid = jnp.minimum(w, 3)
     middle = (mid - 1) * (mid - 2) * series.chebyshev(mid - 2, series.LGAMMA_MIDDLE, z.dtype)
     middle = middle + jnp.log(product)
-    small = jnp.where(
-        low, middle - jnp.log(jnp.where(low, jnp.maximum(z, np.finfo(z.dtype).tiny), 1)), middle
-    )
+    small = jnp.where(low, middle - jnp.log(jnp.where(low, jnp.maximum(z, np.finfo(z.dtype).tiny), 1)), middle)
     big = jnp.maximum(z, 10)
     inverse = 1 / big
     tail = jnp.zeros_like(z)
@@ -254,9 +250,7 @@ def conv(x, w, *, strides, padding, lhs_dilation, rhs_dilation, groups):
     for place in np.ndindex(*sizes):
         start = [p * d for p, d in zip(place, rhs_dilation)]
         stop = [a + (k - 1) * s + 1 for a, k, s in zip(start, counts, strides)]
-        part = lax.slice(x, (0, 0, *start), (n, c, *stop), (1, 1, *strides)).reshape(
-            n, groups, 1, per_group, *counts
-        )
+        part = lax.slice(x, (0, 0, *start), (n, c, *stop), (1, 1, *strides)).reshape(n, groups, 1, per_group, *counts)
         weight = kernel[(..., *place)].reshape(1, groups, out // groups, per_group, *ones)
         total = total + jnp.sum(part * weight, axis=3, dtype=x.dtype)
     return total.reshape(n, out, *counts)

@@ -51,9 +51,7 @@ def _while(e: Emitter, eqn, *inputs: Value):
         if not batched:
             return new
         going = cond_on(inner, args)
-        return [
-            inner.select(inner.broadcast(going, n.shape, range(batched)), n, o) for n, o in zip(new, carries)
-        ]
+        return [inner.select(inner.broadcast(going, n.shape, range(batched)), n, o) for n, o in zip(new, carries)]
 
     cond = e.region(inputs, lambda inner, args: [inner.reduce("or", cond_on(inner, args), range(batched))])
     body = e.region(inputs, body_on)

@@ -31,9 +31,7 @@ def geqrf(a):
         tail = jnp.where(rows > i, column, 0)
         scale = jnp.max(jnp.abs(column * (rows >= i)), -1)
         safe = jnp.where(scale == 0, 1, scale)
-        norm = safe * jnp.sqrt(
-            jnp.sum(jnp.square(jnp.abs(jnp.where(rows >= i, column, 0) / safe[..., None])), -1)
-        )
+        norm = safe * jnp.sqrt(jnp.sum(jnp.square(jnp.abs(jnp.where(rows >= i, column, 0) / safe[..., None])), -1))
         trivial = jnp.all(tail == 0, -1) & (jnp.imag(alpha) == 0)
         beta = jnp.where(jnp.real(alpha) >= 0, -norm, norm)
         divisor = jnp.where(trivial, 1, alpha - beta)
@@ -110,9 +108,7 @@ def _zeta(x, q):
         total += coefficient * power * factor
         k = 2 * n + 1
         factor = factor * (x + k) / a * (x + k + 1) / a
-    total = jnp.where(
-        x == jnp.inf, jnp.where(safe > 1, 0.0, jnp.where(safe == 1, 1.0, jnp.inf)).astype(x.dtype), total
-    )
+    total = jnp.where(x == jnp.inf, jnp.where(safe > 1, 0.0, jnp.where(safe == 1, 1.0, jnp.inf)).astype(x.dtype), total)
     pole = (q <= 0) & (q == jnp.floor(q))
     total = jnp.where(q > 0, total, jnp.where(pole, jnp.inf, jnp.nan)).astype(x.dtype)
     total = jnp.where(x == 1, jnp.inf, jnp.where(x < 1, jnp.nan, total))

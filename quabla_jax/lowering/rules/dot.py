@@ -20,12 +20,8 @@ def dot_general(e: Emitter, a: Value, b: Value, dimension_numbers, dtype) -> Val
     batch = [a.shape[i] for i in a_batch]
     rows, columns = [a.shape[i] for i in a_free], [b.shape[i] for i in b_free]
     inner = math.prod(a.shape[i] for i in a_contract)
-    left = e.reshape(
-        e.transpose(a, [*a_batch, *a_free, *a_contract]), (math.prod(batch), math.prod(rows), inner)
-    )
-    right = e.reshape(
-        e.transpose(b, [*b_batch, *b_contract, *b_free]), (math.prod(batch), inner, math.prod(columns))
-    )
+    left = e.reshape(e.transpose(a, [*a_batch, *a_free, *a_contract]), (math.prod(batch), math.prod(rows), inner))
+    right = e.reshape(e.transpose(b, [*b_batch, *b_contract, *b_free]), (math.prod(batch), inner, math.prod(columns)))
     return e.reshape(matmul(e, left, right, dtype), [*batch, *rows, *columns])
 
 
@@ -33,11 +29,7 @@ def matmul(e: Emitter, left: Value, right: Value, dtype) -> Value:
     """[B, m, k] @ [B, k, n] in `dtype`; operands of unlike types are widened first."""
     dtype = np.dtype(dtype)
     if left.dtype != right.dtype:
-        common = (
-            np.promote_types(left.dtype, right.dtype)
-            if "V" not in (left.dtype.kind, right.dtype.kind)
-            else dtype
-        )
+        common = np.promote_types(left.dtype, right.dtype) if "V" not in (left.dtype.kind, right.dtype.kind) else dtype
         left, right = e.cast(left, common), e.cast(right, common)
     if 0 in (*left.shape, *right.shape):
         return e.full((left.shape[0], left.shape[1], right.shape[2]), 0, dtype)

@@ -268,9 +268,7 @@ def _mulhi(e: Emitter, eqn, x: Value, y: Value):
         wide = np.dtype(f"{x.dtype.kind}8")
         product = e.mul(e.cast(x, wide), e.cast(y, wide))
         return e.cast(
-            e.shift_right_arithmetic(product, width)
-            if x.dtype.kind == "i"
-            else e.shift_right_logical(product, width),
+            e.shift_right_arithmetic(product, width) if x.dtype.kind == "i" else e.shift_right_logical(product, width),
             x.dtype,
         )
     u, v = e.bitcast(x, np.uint64), e.bitcast(y, np.uint64)

@@ -30,9 +30,7 @@ class _Windows:
     offsets: tuple[int, ...]
 
 
-def _locate(
-    e: Emitter, shape, indices: Value, start_map, operand_batch, index_batch, sizes, clamp: bool
-) -> _Windows:
+def _locate(e: Emitter, shape, indices: Value, start_map, operand_batch, index_batch, sizes, clamp: bool) -> _Windows:
     """Row numbers of every element of every window. `sizes`: the window's extent along every operand axis."""
     batch = indices.shape[:-1]
     whole = [d for d, n in enumerate(shape) if sizes[d] == n and d not in operand_batch]

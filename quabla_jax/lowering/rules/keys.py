@@ -39,9 +39,7 @@ def _random_split(e: Emitter, eqn, keys: Value):
 def _random_bits(e: Emitter, eqn, keys: Value):
     aval = eqn.invars[0].aval
     impl, p = jax_api.key_impl(aval.dtype), eqn.params
-    return _retraced(
-        _map(lambda k: impl.random_bits(k, p["bit_width"], tuple(p["shape"])), aval.ndim), [keys]
-    )
+    return _retraced(_map(lambda k: impl.random_bits(k, p["bit_width"], tuple(p["shape"])), aval.ndim), [keys])
 
 
 def _random_fold_in(e: Emitter, eqn, keys: Value, data: Value):
@@ -94,8 +92,6 @@ register("random_seed_p", "expanded", _random_seed, keys=True)
 register("random_split_p", "expanded", _random_split, keys=True)
 register("random_bits_p", "expanded", _random_bits, keys=True)
 register("random_fold_in_p", "expanded", _random_fold_in, keys=True)
-register(
-    "random_wrap_p random_unwrap_p random_clone_p to_edtype_p from_edtype_p", "inlined", _identity, keys=True
-)
+register("random_wrap_p random_unwrap_p random_clone_p to_edtype_p from_edtype_p", "inlined", _identity, keys=True)
 register("threefry2x32", "composed", _threefry2x32)
 register("iota_2x32_shape_p", "composed", _iota_2x32)

@@ -93,9 +93,7 @@ def _svd(e: Emitter, eqn, x: Value):
 
 def _eig(e: Emitter, eqn, x: Value):
     p = eqn.params
-    return e.ops(
-        "eig", x, left=bool(p["compute_left_eigenvectors"]), right=bool(p["compute_right_eigenvectors"])
-    )
+    return e.ops("eig", x, left=bool(p["compute_left_eigenvectors"]), right=bool(p["compute_right_eigenvectors"]))
 
 
 register("cholesky_p", "direct", _cholesky)

@@ -26,4 +26,8 @@ def start():
 
 def main():
     p = start()
-    return {"loss": loss(p), "gradient": qb.jit(qb.grad(loss))(p), "values": qb.linalg.eigh(kernel(X, X, p)).eigenvalues}
+    return {
+        "loss": loss(p),
+        "gradient": qb.jit(qb.grad(loss))(p),
+        "values": qb.linalg.eigh(kernel(X, X, p)).eigenvalues,
+    }

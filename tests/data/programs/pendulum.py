@@ -10,7 +10,9 @@ def rates(y, t, p):
 
 
 def path(p):
-    return qb.ode.odeint(rates, qb.array([1.0, 0.0]), (0.0, 3.0), method="dopri5", saveat=TIMES, args=(p,), max_steps=48)
+    return qb.ode.odeint(
+        rates, qb.array([1.0, 0.0]), (0.0, 3.0), method="dopri5", saveat=TIMES, args=(p,), max_steps=48
+    )
 
 
 def loss(p):

@@ -10,7 +10,14 @@ def rates(y, t, k):
 
 def loss(k):
     y = qb.ode.odeint(
-        rates, qb.array([1.0, 0.0, 0.0]), (0.0, 1.0), method="rosenbrock23", args=(k,), rtol=1e-3, atol=1e-6, max_steps=48
+        rates,
+        qb.array([1.0, 0.0, 0.0]),
+        (0.0, 1.0),
+        method="rosenbrock23",
+        args=(k,),
+        rtol=1e-3,
+        atol=1e-6,
+        max_steps=48,
     )
     return y[0] + 1e4 * y[1]
 
@@ -21,6 +28,13 @@ def start():
 
 def main():
     y, info = qb.ode.odeint(
-        rates, qb.array([1.0, 0.0, 0.0]), (0.0, 1.0), method="rosenbrock23", args=(start(),), rtol=1e-3, atol=1e-6, info=True
+        rates,
+        qb.array([1.0, 0.0, 0.0]),
+        (0.0, 1.0),
+        method="rosenbrock23",
+        args=(start(),),
+        rtol=1e-3,
+        atol=1e-6,
+        info=True,
     )
     return {"y": y, "accepted": info["accepted_steps"], "value": loss(start()), "slope": qb.grad(loss)(start())}
