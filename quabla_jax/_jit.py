@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import jax
 
@@ -26,7 +26,9 @@ def _resolve_device(device: Any) -> Any:
     platform, _, ordinal = device.partition(":") if isinstance(device, str) else ("", "", "")
     known = platform in ("cpu", "cuda", "tpu") and (not ordinal or (platform == "cuda" and ordinal.isdigit()))
     if not known or (isinstance(device, str) and device.endswith(":")):
-        raise ValueError(f"device must be None, 'cpu', 'cuda', 'cuda:N', or 'mlx' (or 'tpu', where jax has one), got {device!r}")
+        raise ValueError(
+            f"device must be None, 'cpu', 'cuda', 'cuda:N', or 'mlx' (or 'tpu', where jax has one), got {device!r}"
+        )
     try:
         found = jax.devices(platform)
     except RuntimeError as error:
@@ -37,7 +39,9 @@ def _resolve_device(device: Any) -> Any:
         ) from error
     number = int(ordinal or 0)
     if number >= len(found):
-        raise UnsupportedOperationError(f"device {device!r}: jax sees {len(found)} {platform} device(s)", device=platform)
+        raise UnsupportedOperationError(
+            f"device {device!r}: jax sees {len(found)} {platform} device(s)", device=platform
+        )
     return found[number]
 
 
@@ -179,7 +183,9 @@ class Jit(Transform):
             try:
                 hash(value)
             except TypeError:
-                raise TypeError(f"static keyword argument {name!r} must be hashable, got {type(value).__name__}") from None
+                raise TypeError(
+                    f"static keyword argument {name!r} must be hashable, got {type(value).__name__}"
+                ) from None
         if remaining and isinstance(self.fun, Transform):
             raise TypeError(
                 f"{self!r} cannot pass static keyword arguments {tuple(remaining)} to a transformed function; pass them "
@@ -240,6 +246,36 @@ def _as_ints(numbers: Any) -> tuple[int, ...]:
     return entries
 
 
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+
+class Jitted(Protocol[P, R]):
+    """What `jit` returns, to type checkers: the function's own signature, and `lower`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+@overload
+def jit(
+    fun: Callable[P, R],
+    device: Any = None,
+    static_argnums: Any = (),
+    max_traces: int = DEFAULT_MAX_TRACES,
+    static_argnames: Any = (),
+    precision: Any = None,
+) -> Jitted[P, R]: ...
+@overload
+def jit(
+    fun: None = None,
+    device: Any = None,
+    static_argnums: Any = (),
+    max_traces: int = DEFAULT_MAX_TRACES,
+    static_argnames: Any = (),
+    precision: Any = None,
+) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 def jit(
     fun: Any = None,
     device: Any = None,

@@ -64,9 +64,7 @@ class MemoryReport:
             full = "?" if m.full_bytes is None else bytes_text(m.full_bytes)
             stored = "?" if m.stored_bytes is None else bytes_text(m.stored_bytes)
             name = "  " * m.depth + str(number)
-            out.append(
-                (name, known, bytes_text(m.carry_bytes), bytes_text(m.residual_bytes), full, stored, m.plan)
-            )
+            out.append((name, known, bytes_text(m.carry_bytes), bytes_text(m.residual_bytes), full, stored, m.plan))
         return out
 
     def __str__(self) -> str:
@@ -129,11 +127,7 @@ def _counted(g: Body, trips: Trips, depth: int) -> LoopMemory | None:
         return LoopMemory(depth, 0, cost.carry_bytes, cost.residual_bytes, 0, 0, "no trip")
     choice = choose(trips, cost, trips.request)
     blocks = choice.schedule
-    plan = (
-        "full tape"
-        if blocks is None
-        else f"blocks of {', '.join(map(str, blocks.blocks))}, {blocks.inner} inside"
-    )
+    plan = "full tape" if blocks is None else f"blocks of {', '.join(map(str, blocks.blocks))}, {blocks.inner} inside"
     return LoopMemory(depth, trips.length, cost.carry_bytes, cost.residual_bytes, full, choice.stored, plan)
 
 
@@ -155,9 +149,7 @@ def _collect(jaxpr: Any, depth: int, out: list[LoopMemory]) -> None:
             e = decode_scan(eqn)
             open_jaxpr, consts = jax_api.open_jaxpr(e.jaxpr)
             sizes = (e.n_consts, e.n_carry, len(eqn.invars) - e.n_consts - e.n_carry)
-            made = _counted(
-                Body(open_jaxpr, consts, sizes), Trips(e.length, e.reverse, request="full"), depth
-            )
+            made = _counted(Body(open_jaxpr, consts, sizes), Trips(e.length, e.reverse, request="full"), depth)
         elif name == "qb_while":
             made = _while(eqn.params, depth)
         if made is not None:
@@ -209,5 +201,6 @@ def memory_report(fun: Callable[..., Any], *args: Any, compiled: bool = True) ->
             else:
                 with checkpointing(request):
                     analysis = jax.jit(gradient).lower(*args).compile().memory_analysis()
-            sizes[label] = analysis.temp_size_in_bytes
+            if analysis is not None:  # a platform without one
+                sizes[label] = analysis.temp_size_in_bytes
     return MemoryReport(tuple(found), sizes)

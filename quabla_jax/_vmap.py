@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -181,7 +181,11 @@ def _checked_axis(axis: int | None, rank: int) -> int | None:
     return axis
 
 
-def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Any:
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0) -> Callable[P, R]:
     """Maps `fun` over an axis of its array arguments.
 
     Arguments:
@@ -200,5 +204,3 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Any:
     Composes with every transform, solver and control-flow function; see `cond` and `while_loop` for what they do here.
     """
     return _Vmap(fun, in_axes, out_axes)
-
-

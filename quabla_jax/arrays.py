@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import numbers
 import operator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 import jax.core
@@ -65,7 +66,10 @@ def any_tracer(*values: Any) -> bool:
     return False
 
 
-def concrete(fun):
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def concrete(fun: Function) -> Function:
     """Makes `fun` evaluate at once whenever none of its arguments is a tracer, even inside a trace."""
 
     @functools.wraps(fun)
@@ -75,7 +79,7 @@ def concrete(fun):
         with jax.ensure_compile_time_eval():
             return fun(*args, **kwargs)
 
-    return call
+    return call  # type: ignore[return-value]  # wraps keeps the signature
 
 
 def kind_name(x: Any) -> str:
@@ -94,7 +98,11 @@ def _element(value: Any) -> Any:
     single = (isinstance(value, (jax.Array, np.ndarray)) and value.ndim == 0) or isinstance(value, np.generic)
     if single and not is_tracer(value) and np.dtype(value.dtype).kind in "fiub":
         return float(value)
-    hint = "; join traced values with quabla_jax.stack" if is_tracer(value) else "; nested sequences must hold Python numbers"
+    hint = (
+        "; join traced values with quabla_jax.stack"
+        if is_tracer(value)
+        else "; nested sequences must hold Python numbers"
+    )
     raise TypeError(f"cannot convert an element of type {kind_name(value)} to a tensor value{hint}")
 
 

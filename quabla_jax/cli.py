@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pathlib
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-try:
+if TYPE_CHECKING:
     import typer
-except ImportError:  # the core library does without
-    typer = None  # type: ignore[assignment]
+else:
+    try:
+        import typer
+    except ImportError:  # the core library does without
+        typer = None
 
 __all__ = ["main"]
 
@@ -41,9 +44,7 @@ if typer is not None:
 
         run(output, steps)
 
-    @app.command(
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-    )
+    @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
     def conformance(context: typer.Context) -> None:
         """Hold every backend against JAX (arguments as of python -m conformance)."""
         from conformance.cli import main as run
@@ -133,9 +134,7 @@ if typer is not None:
         residual: Annotated[
             str | None, typer.Option(help="Bytes that one step's derivative needs; default: the carry's.")
         ] = None,
-        budget: Annotated[
-            str | None, typer.Option(help="A limit such as 200MB; its plan is shown too.")
-        ] = None,
+        budget: Annotated[str | None, typer.Option(help="A limit such as 200MB; its plan is shown too.")] = None,
         plot: Annotated[
             pathlib.Path | None, typer.Option(help="Write memory against recomputation as PNG or SVG.")
         ] = None,
@@ -187,6 +186,4 @@ def main() -> None:
     except Exception as error:
         if _state["debug"]:
             raise
-        sys.exit(
-            f"quabla-jax: {type(error).__name__}: {str(error).strip() or 'no message'} (--debug shows where)"
-        )
+        sys.exit(f"quabla-jax: {type(error).__name__}: {str(error).strip() or 'no message'} (--debug shows where)")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, overload
 
 import jax
 import numpy as np
@@ -49,6 +49,8 @@ __all__ = [
 ]  # fmt: skip
 
 
+P = ParamSpec("P")  # arguments of a function that a transform takes and returns
+
 # ---- reverse mode: grad, value_and_grad --------------------------------------------------------------------
 
 
@@ -60,7 +62,9 @@ def _scalar_value(value: Any) -> None:
                 f"grad requires a scalar output, got shape {shape_text(value)}; use jacobian or vjp for non-scalar outputs"
             )
         if not is_floating(value):
-            raise ValueError(f"cannot differentiate a {dtypes.short(value.dtype)} output; convert it explicitly with astype")
+            raise ValueError(
+                f"cannot differentiate a {dtypes.short(value.dtype)} output; convert it explicitly with astype"
+            )
     elif is_array(value) or isinstance(value, (bool, int, float, np.ndarray, np.generic)):
         kind = "Tensor" if is_array(value) else type(value).__name__
         raise ValueError(f"grad requires the value to be computed from the arguments, got a constant {kind}")
@@ -134,6 +138,12 @@ class _Grad(Transform):
         return Program(apply, finish, staged.captured)
 
 
+@overload
+def grad(fun: Callable[P, Any], argnums: Any = 0, has_aux: bool = False) -> Callable[P, Any]: ...
+@overload
+def grad(
+    fun: None = None, argnums: Any = 0, has_aux: bool = False
+) -> Callable[[Callable[P, Any]], Callable[P, Any]]: ...
 def grad(fun: Any = None, argnums: Any = 0, has_aux: bool = False) -> Any:
     """The gradient of a scalar function, in reverse mode.
 
@@ -154,6 +164,12 @@ def grad(fun: Any = None, argnums: Any = 0, has_aux: bool = False) -> Any:
     return decorator(_Grad, fun, argnums=argnums, has_aux=has_aux)
 
 
+@overload
+def value_and_grad(fun: Callable[P, Any], argnums: Any = 0, has_aux: bool = False) -> Callable[P, tuple[Any, Any]]: ...
+@overload
+def value_and_grad(
+    fun: None = None, argnums: Any = 0, has_aux: bool = False
+) -> Callable[[Callable[P, Any]], Callable[P, tuple[Any, Any]]]: ...
 def value_and_grad(fun: Any = None, argnums: Any = 0, has_aux: bool = False) -> Any:
     """Like `grad`, but returns (value, gradients), or ((value, aux), gradients) with `has_aux`."""
     return decorator(_Grad, fun, argnums=argnums, has_aux=has_aux, with_value=True)
@@ -260,9 +276,7 @@ def _cotangents(ct: Any, tree: Any, staged: Any, seeds: Sequence[int]) -> list:
     """The cotangents of the seeded outputs, checked against the output tree."""
     leaves, structure = flatten(ct)
     if structure != tree:
-        raise ValueError(
-            f"the cotangent must have the pytree structure of the primal output: {tree}, got {structure}"
-        )
+        raise ValueError(f"the cotangent must have the pytree structure of the primal output: {tree}, got {structure}")
     found = []
     for leaf, place in zip(leaves, staged.leaves):
         if isinstance(place, Output) and place.index in seeds:
@@ -385,7 +399,9 @@ class _Jacobian(Transform):
         avals = arguments.avals
         staged = stage(lambda *arrays: self.fun(*arguments.rebuild(arrays)), avals)
         floating = [k for k, aval in enumerate(staged.out_avals) if is_floating(aval)]
-        reverse = uses_custom_vjp(staged) or _size(staged.out_avals[k] for k in floating) < _size(avals[n] for n in chosen)
+        reverse = uses_custom_vjp(staged) or _size(staged.out_avals[k] for k in floating) < _size(
+            avals[n] for n in chosen
+        )
 
         def apply(*arrays):
             def of_chosen(*selected):
@@ -424,7 +440,7 @@ def _size(avals: Any) -> int:
     return sum(math.prod(aval.shape) for aval in avals)
 
 
-def jacobian(fun: Callable[..., Any], argnums: Any = 0) -> Any:
+def jacobian(fun: Callable[P, Any], argnums: Any = 0) -> Callable[P, Any]:
     """All partial derivatives of `fun`: one block [*out.shape, *in.shape] a pair of output and input leaf.
 
     Arguments:
@@ -444,8 +460,6 @@ def jacobian(fun: Callable[..., Any], argnums: Any = 0) -> Any:
     return _Jacobian(fun, argnums)
 
 
-def hessian(fun: Callable[..., Any], argnums: Any = 0) -> Any:
+def hessian(fun: Callable[P, Any], argnums: Any = 0) -> Callable[P, Any]:
     """The second derivatives of a scalar function: `jacobian(grad(fun, argnums), argnums)`, forward over reverse."""
     return _Jacobian(_Grad(fun, argnums, masks=0.0), argnums, "hessian")
-
-

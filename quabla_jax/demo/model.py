@@ -14,9 +14,7 @@ __all__ = ["NAMES", "START", "STEPS_A_YEAR", "gradient_memory", "load_record", "
 
 STEPS_A_YEAR = 1000
 NAMES = ("hare birth", "predation", "lynx birth", "lynx death", "hare 1900", "lynx 1900")
-START = np.log(
-    [0.5, 0.02, 0.02, 0.8, 33.0, 5.0]
-)  # a rough guess, in logarithms so that every rate stays positive
+START = np.log([0.5, 0.02, 0.02, 0.8, 33.0, 5.0])  # a rough guess, in logarithms so that every rate stays positive
 
 
 def load_record() -> tuple[np.ndarray, np.ndarray]:
@@ -64,4 +62,6 @@ def loss(theta: jax.Array, pelts: jax.Array, checkpoint="auto") -> jax.Array:
 def gradient_memory(theta, pelts, checkpoint) -> int:
     """Temporary bytes of the compiled gradient, from the compiler's own memory analysis."""
     compiled = jax.jit(jax.grad(loss), static_argnums=2).lower(theta, pelts, checkpoint).compile()
-    return compiled.memory_analysis().temp_size_in_bytes
+    analysis = compiled.memory_analysis()
+    assert analysis is not None, "XLA's CPU and GPU compilers have one"
+    return analysis.temp_size_in_bytes

@@ -102,13 +102,16 @@ for _name, _fun in (("var", jnp.var), ("std", jnp.std)):
 
 
 @op("norm", "linalg_vector_norm")
-def _norm(x, p=2, dims=None, keepdim=False, *_):
-    return jnp.linalg.norm(
-        x if dims else jnp.ravel(x),
-        2 if p is None else p,
-        axes_of(dims, x.ndim)[0] if dims else None,
-        keepdim,
-    )
+def _norm(x, p=2, dims=None, keepdim=False, dtype=None):
+    if isinstance(dims, int):  # aten::norm.ScalarOpt_dtype; axes come as a list
+        dims, dtype = None, dims
+    if dtype is not None:
+        x = x.astype(jax_dtype(dtype))
+    axes = axes_of(dims, x.ndim) or tuple(range(x.ndim))
+    kept = [size for axis, size in enumerate(x.shape) if axis not in axes]
+    vectors = jnp.moveaxis(x, axes, range(len(axes))).reshape(-1, *kept)
+    out = jnp.linalg.norm(vectors, 2 if p is None else p, 0)
+    return jnp.expand_dims(out, axes) if keepdim else out
 
 
 for _name, _fun in (("cumsum", jnp.cumsum), ("cumprod", jnp.cumprod)):
@@ -148,9 +151,7 @@ def _argsort(x, *rest):
 def _topk(x, k, dim=-1, largest=True, sorted_=True):
     moved = jnp.moveaxis(x if largest else -x, dim, -1)
     values, order = lax.top_k(moved, k)
-    return jnp.moveaxis(values if largest else -values, -1, dim), jnp.moveaxis(order, -1, dim).astype(
-        jnp.int64
-    )
+    return jnp.moveaxis(values if largest else -values, -1, dim), jnp.moveaxis(order, -1, dim).astype(jnp.int64)
 
 
 # ---- products and layers
@@ -213,8 +214,8 @@ def _convolution(x, w, b, stride, padding, dilation, groups):
 
 
 for _name in ("conv1d", "conv2d", "conv3d"):
-    OPERATORS[f"aten::{_name}"] = lambda x, w, b=None, stride=(1,), padding=(0,), dilation=(1,), groups=1: (
-        _convolution(x, w, b, stride, padding, dilation, groups)
+    OPERATORS[f"aten::{_name}"] = lambda x, w, b=None, stride=(1,), padding=(0,), dilation=(1,), groups=1: _convolution(
+        x, w, b, stride, padding, dilation, groups
     )
 
 

@@ -139,6 +139,7 @@ def _slice(x, *rest):
         start, stop, step = (*rest, *[None] * 3)[:3]
         return x[slice(start, stop, step)]
     dim, start, stop, step = (*rest, *(0, None, None, 1)[len(rest) :])
+    dim = static_int(dim, "a slice's axis")
     begin, end = _slice_bounds(x, dim, start, stop)
     return lax.slice_in_dim(x, begin, end, static_int(step, "a step"), dim)
 
@@ -197,9 +198,7 @@ def _at_rows(x, dim, index):
 
 
 OPERATORS["aten::index_copy"] = lambda x, dim, index, source: _at_rows(x, dim, index).set(source)
-OPERATORS["aten::index_add"] = lambda x, dim, index, source, alpha=1: _at_rows(x, dim, index).add(
-    scaled(source, alpha)
-)
+OPERATORS["aten::index_add"] = lambda x, dim, index, source, alpha=1: _at_rows(x, dim, index).add(scaled(source, alpha))
 OPERATORS["aten::index_fill"] = lambda x, dim, index, value: _at_rows(x, dim, index).set(
     as_array(value).astype(x.dtype)
 )
@@ -212,17 +211,13 @@ def _at_grid(x, dim, index):
 
 
 def _front(source, index):
-    return (
-        source[tuple(slice(n) for n in index.shape)] if hasattr(source, "shape") and source.ndim else source
-    )
+    return source[tuple(slice(n) for n in index.shape)] if hasattr(source, "shape") and source.ndim else source
 
 
 OPERATORS["aten::scatter"] = lambda x, dim, index, source, *_: _at_grid(x, dim, index).set(
     _front(as_array(source), index)
 )
-OPERATORS["aten::scatter_add"] = lambda x, dim, index, source: _at_grid(x, dim, index).add(
-    _front(source, index)
-)
+OPERATORS["aten::scatter_add"] = lambda x, dim, index, source: _at_grid(x, dim, index).add(_front(source, index))
 
 
 @op("scatter_reduce")

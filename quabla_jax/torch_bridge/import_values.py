@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax.core import Tracer
 
 __all__ = [
-    "Items", "Num", "as_array", "axes_of", "dtype_number", "is_number", "is_traced", "jax_dtype", "number", "promote",
+    "Items", "Num", "as_array", "axes_of", "concretization_error", "dtype_number", "is_number", "is_traced", "jax_dtype", "number", "promote",
     "listed", "static_int", "summable", "table", "together",
 ]  # fmt: skip
 
@@ -97,13 +98,13 @@ def is_number(x: Any) -> bool:
 
 
 def is_traced(x: Any) -> bool:
-    return isinstance(x, (Num, jax.core.Tracer))
+    return isinstance(x, (Num, Tracer))
 
 
 def number(array: Any, kind: Any) -> Any:
     """A TorchScript number from a 0-d array: a Python one where the array is known, else a Num."""
     array = jnp.asarray(array).reshape(())
-    if not isinstance(array, jax.core.Tracer):
+    if not isinstance(array, Tracer):
         return kind(np.asarray(array).item())
     wide = {int: jnp.int64, float: jnp.float64, bool: jnp.bool_}[kind]
     return Num(array.astype(jax.dtypes.canonicalize_dtype(wide)))
@@ -115,12 +116,15 @@ def as_array(x: Any, dtype: Any = None) -> jax.Array:
     return jnp.asarray(raw, dtype)
 
 
+def concretization_error(array: Any, what: str) -> Exception:
+    """JAX's own error for a value that a trace does not know."""
+    return jax.errors.ConcretizationTypeError(array, f"from_torchscript: {what}")
+
+
 def static_int(x: Any, what: str) -> int:
     """A Python int, where TorchScript gave one that JAX must know while tracing."""
     if isinstance(x, Num):
-        raise jax.errors.ConcretizationTypeError(
-            x.array, f"from_torchscript: {what} must be known before the program runs"
-        )  # type: ignore[arg-type]
+        raise concretization_error(x.array, f"{what} must be known before the program runs")
     return int(x)
 
 
@@ -213,8 +217,4 @@ def listed(values: Any) -> list[Any]:
 
 def summable(x: Any, dtype: Any) -> Any:
     """What torch sums integers and bools as, where no dtype is asked for."""
-    return (
-        x.astype(jnp.int64)
-        if dtype is None and (x.dtype == bool or jnp.issubdtype(x.dtype, jnp.integer))
-        else x
-    )
+    return x.astype(jnp.int64) if dtype is None and (x.dtype == bool or jnp.issubdtype(x.dtype, jnp.integer)) else x

@@ -19,7 +19,7 @@ from .. import loops
 from ..errors import UnsupportedOperationError
 from ._torch_api import inline, quiet
 from .import_ops import OPERATORS
-from .import_values import Items, Num, as_array, is_number, is_traced, number
+from .import_values import Items, Num, as_array, concretization_error, is_number, is_traced, number
 
 __all__ = ["TorchFunction", "from_torchscript"]
 
@@ -67,9 +67,7 @@ class TorchFunction:
         return _given_back(out[0])
 
     def __repr__(self) -> str:
-        return (
-            f"<TorchFunction {self.__name__} of {self.num_inputs} arguments, {len(self.params)} parameters>"
-        )
+        return f"<TorchFunction {self.__name__} of {self.num_inputs} arguments, {len(self.params)} parameters>"
 
 
 class _Module:
@@ -144,9 +142,7 @@ class _Interpreter:
         try:
             out = rule(*args)
         except UnsupportedOperationError as error:
-            raise UnsupportedOperationError(
-                f"{error} (from {_source(node)})", op=kind, device="torchscript"
-            ) from None
+            raise UnsupportedOperationError(f"{error} (from {_source(node)})", op=kind, device="torchscript") from None
         return out if node.outputsSize() != 1 else [out]
 
     def _attribute(self, owner: _Module, node: Any) -> Any:
@@ -211,18 +207,15 @@ class _Interpreter:
                 raise
             return self._unrolled(body, trip, going, init, env)
 
-    def _unrolled(
-        self, body: Any, trip: int, going: Any, init: Sequence[Any], env: dict[str, Any]
-    ) -> Sequence[Any]:
+    def _unrolled(self, body: Any, trip: int, going: Any, init: Sequence[Any], env: dict[str, Any]) -> Sequence[Any]:
         """Trip by trip in Python, where what the loop computes decides shapes or indices of Python lists."""
         state, i = list(init), 0
         while i < trip and going:
             going, *state = self.run(body, [i, *state], env)
             if is_traced(going):
-                raise jax.errors.ConcretizationTypeError(
-                    as_array(going),
-                    "from_torchscript: a loop needs its condition to be known before the program runs",
-                )  # type: ignore[arg-type]
+                raise concretization_error(
+                    as_array(going), "a loop needs its condition to be known before the program runs"
+                )
             i += 1
         return state
 
@@ -236,9 +229,7 @@ class _Interpreter:
                 marks = [len(found.parts) for found in lists]
                 state = [_unpack(v, k) for v, k in zip(carry, kinds, strict=True)]
                 _, *out = self.run(body, [Num(i), *state], env)
-                added = [
-                    [as_array(v) for _, v in found.parts[m:]] for found, m in zip(lists, marks, strict=True)
-                ]
+                added = [[as_array(v) for _, v in found.parts[m:]] for found, m in zip(lists, marks, strict=True)]
                 for found, m in zip(lists, marks, strict=True):
                     del found.parts[m:]
                 return [_as_kind(v, k) for v, k in zip(out, kinds, strict=True)], added
@@ -257,26 +248,18 @@ class _Interpreter:
                 found.parts.append(("many", mixed.reshape(-1, *mixed.shape[2:])))
         return [_unpack(v, k) for v, k in zip(final, kinds, strict=True)]
 
-    def _while(
-        self, body: Any, trip: Any, going: Any, init: Sequence[Any], env: dict[str, Any]
-    ) -> Sequence[Any]:
+    def _while(self, body: Any, trip: Any, going: Any, init: Sequence[Any], env: dict[str, Any]) -> Sequence[Any]:
         if _appended_to(body, env):
             raise jax.errors.ConcretizationTypeError(
                 jnp.int32(0), "from_torchscript: a list grows in a loop of unknown length"
             )  # type: ignore[arg-type]
         kinds = self._carry_kinds(body, init, env)
         count = jax.dtypes.canonicalize_dtype(jnp.int64)
-        limit = (
-            as_array(trip).astype(count)
-            if is_traced(trip)
-            else jnp.asarray(min(trip, jnp.iinfo(count).max), count)
-        )
+        limit = as_array(trip).astype(count) if is_traced(trip) else jnp.asarray(min(trip, jnp.iinfo(count).max), count)
 
         def step(state: Any) -> Any:
             i, _, carry = state
-            again, *out = self.run(
-                body, [Num(i), *[_unpack(v, k) for v, k in zip(carry, kinds, strict=True)]], env
-            )
+            again, *out = self.run(body, [Num(i), *[_unpack(v, k) for v, k in zip(carry, kinds, strict=True)]], env)
             return i + 1, as_array(again), [_as_kind(v, k) for v, k in zip(out, kinds, strict=True)]
 
         start = (
@@ -355,13 +338,7 @@ def _merge_kinds(a: Any, b: Any, node: Any) -> Any:
 
 
 def _say(kind: Any) -> str:
-    return (
-        f"{kind[2]}{list(kind[1])}"
-        if kind[0] == "array"
-        else kind[0]
-        if kind[0] != "static"
-        else repr(kind[1])
-    )
+    return f"{kind[2]}{list(kind[1])}" if kind[0] == "array" else kind[0] if kind[0] != "static" else repr(kind[1])
 
 
 def _as_kind(v: Any, kind: Any) -> Any:
@@ -373,9 +350,7 @@ def _as_kind(v: Any, kind: Any) -> Any:
         return tuple(_as_kind(x, k) for x, k in zip(parts, kind[1], strict=True))
     if kind[0] == "array":
         return jnp.zeros(kind[1], kind[2]) if isinstance(v, _Undefined) else v
-    dtype = jax.dtypes.canonicalize_dtype(
-        {"bool": jnp.bool_, "int": jnp.int64, "float": jnp.float64}[kind[0]]
-    )
+    dtype = jax.dtypes.canonicalize_dtype({"bool": jnp.bool_, "int": jnp.int64, "float": jnp.float64}[kind[0]])
     return jnp.zeros((), dtype) if isinstance(v, _Undefined) else as_array(v).astype(dtype)
 
 
