@@ -687,7 +687,7 @@ def residual_avals(jaxpr: Any, unknown: Sequence[bool], invariant: Sequence[bool
 
 def settle(x: Any, aval: Any) -> Any:
     """A value at `aval`'s dtype with no weak type: literals become arrays, weak tracers are converted."""
-    if not isinstance(x, (jax.Array, jax.core.Tracer)):
+    if not isinstance(x, (jax.Array, _core.Tracer)):
         x = jax.numpy.asarray(x, aval.dtype)
     if getattr(jax.typeof(x), "weak_type", False):
         x = _lax_internal._convert_element_type(x, aval.dtype, weak_type=False)
@@ -701,7 +701,7 @@ def is_concrete(x: Any) -> bool:
 
 def jit_disabled() -> bool:
     """Whether jax.disable_jit is in force."""
-    return bool(jax.config.jax_disable_jit)
+    return bool(jax.config.jax_disable_jit)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def staged_constant(x):
@@ -778,7 +778,7 @@ def with_inner_jaxprs(eqn: Any, change: Callable) -> Any:
         flat, consts = detach_consts(as_closed(value))
         fun = change(flat, consts)
         new, captured = trace_flat(fun, [v.aval for v in flat.invars[len(consts) :]])
-        closed = _close_over(new, captured) if captured else as_closed(new)
+        closed = close_over(new, captured) if captured else as_closed(new)
         if isinstance(value, ClosedJaxpr) or closed is new:
             return closed
         assert not captured, "an open jaxpr cannot hold constants"
