@@ -63,7 +63,7 @@ ROWS = [
     ("scan-returns-triple", lambda qb, x: qb.scan(lambda c, i: (c, c, c), x, length=2), (X,), ("eager", "jit"), ("TypeError", "must return a (carry, output) tuple"), ()),
     ("scan-bool-output", lambda qb, x: qb.scan(lambda c, i: (c, c > 0.0), x, length=2), (X,), ("jit",), ("ValueError", "must have a floating dtype"), ("quabla-4.1-floating-carries",)),
     ("bool-carry", lambda qb, x: qb.fori_loop(0, 2, lambda i, c: c, x > 0.0), (X,), ("jit",), ("ValueError", "has dtype bool"), ("quabla-4.1-floating-carries",)),
-    ("bool-operand", lambda qb, x: qb.fori_loop(0, 2, lambda i, c, m: c, x, operands=(x > 0.0,)), (X,), ("jit",), ("ValueError", "has dtype bool"), ("quabla-4.1-floating-carries",)),
+    ("bool-operand", lambda qb, x: qb.fori_loop(0, 2, lambda i, c, m: qb.where(m, c, 0.5 * c), x, operands=(x > 0.0,)), (X,), ("jit",), ("ValueError", "has dtype bool"), ("quabla-4.1-floating-carries",)),
     ("cond-bool-result", lambda qb, x: qb.cond(qb.sum(x) > 0.0, lambda x: x > 0.0, lambda x: x > 1.0, x), (X,), ("jit",), ("ValueError", "must return a floating dtype"), ("quabla-4.1-floating-carries",)),
     ("cond-shapes-differ", lambda qb, x: qb.cond(qb.sum(x) > 0.0, lambda x: x, lambda x: qb.sum(x), x), (X,), ("jit", "grad"), ("ValueError", "conditional branch output shapes differ"), ("quabla-4.2-same-shape",)),
     ("cond-dtypes-differ", lambda qb, x: qb.cond(qb.sum(x) > 0.0, lambda x: x, lambda x: qb.astype(x, qb.float32), x), (X,), ("jit",), ("ValueError", "conditional branch output dtypes differ"), ()),

@@ -155,11 +155,11 @@ def _reverse_case(name, inputs, trips, cond, body, transforms=REVERSE, **fields)
         *inputs,
         transforms=transforms,
         tags=("only:xla", "only:compat", "only:numpy", "only:mlx", "only:torchscript", "only:export"),
-        reference=lambda lax, *xs: _masked(trips, lambda s: cond(s, *xs), lambda s: body(s, *xs), xs[0]),
+        reference=lambda lax, *xs: _masked(trips, lambda s: cond(s, *xs[1:]), lambda s: body(s, *xs[1:]), xs[0]),
         **fields,
     )
     def _(lax, *xs):
-        return lax.while_loop(lambda s: cond(s, *xs), lambda s: body(s, *xs), xs[0], checkpoint=4)
+        return lax.while_loop(lambda s: cond(s, *xs[1:]), lambda s: body(s, *xs[1:]), xs[0], checkpoint=4)
 
 
 _reverse_case("decay-to-a-bound", (Rand((2,), 0.8, 1.6),), 12, lambda x: x.sum() > 0.9, lambda x: jnp.sin(x) * 0.9)
