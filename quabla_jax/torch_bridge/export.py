@@ -53,7 +53,7 @@ class FxTarget(Aten):
         if isinstance(scalar, bool):
             return self.constant(np.asarray(scalar))
         if isinstance(scalar, (int, float, complex)):
-            return self.call("aten::full", [], scalar, carrier(dtype), None, None, None)
+            return self.call("aten::scalar_tensor", scalar, carrier(dtype), None, None, None)
         return super().tensor_of(scalar, dtype)
 
     def _positions(self, start: Array, size: int, last: int) -> Ref:
@@ -161,7 +161,7 @@ class FxTarget(Aten):
 
     def _counted(self, node: Loop, init: list[Array], trip: Array | None, body: Callable) -> list[Array]:
         long = np.dtype(np.int64)
-        count = Array((), long, self.call("aten::full", [], 0, torch.int64, None, None, None))
+        count = Array((), long, self.call("aten::scalar_tensor", 0, torch.int64, None, None, None))
         limit = Array((), long, scalar=node.length) if trip is None else self.to(trip, long)
 
         def more(state: Sequence[Array]) -> Array:
