@@ -20,6 +20,8 @@ def atomic_path(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     target = pathlib.Path(path)
     if target.is_dir():
         raise IsADirectoryError(f"cannot write a file to {str(target)!r}: it is a folder")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {str(target)!r}: there is no folder {str(target.parent)!r}")
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent)
     os.close(handle)
     temporary = pathlib.Path(name)

@@ -154,7 +154,10 @@ class Jit(Transform):
 
     def _checked_names(self, static_argnames: Any) -> tuple[str, ...]:
         """The static names, those of the static positions included."""
-        names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+        names = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
+        if not isinstance(names, (tuple, list, set, frozenset)) or not all(isinstance(n, str) for n in names):
+            raise TypeError(f"static_argnames must be a str or a tuple of str, got {static_argnames!r}")
+        names = tuple(names)
         try:
             parameters = inspect.signature(self.fun).parameters
         except (TypeError, ValueError):

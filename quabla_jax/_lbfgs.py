@@ -171,7 +171,7 @@ class LBFGS:
     ):
         self.history, self.max_iterations = operator.index(history), operator.index(max_iterations)
         if self.history <= 0 or self.max_iterations <= 0:
-            raise ValueError("history and max_iterations must be positive")
+            raise ValueError(f"history and max_iterations must be positive, got {history} and {max_iterations}")
         self.max_evaluations = None if max_evaluations is None else operator.index(max_evaluations)
         if self.max_evaluations is not None and self.max_evaluations <= 0:
             raise ValueError("max_evaluations must be positive")
@@ -179,7 +179,7 @@ class LBFGS:
         if not all(math.isfinite(t) and t >= 0 for t in (self.tolerance_grad, self.tolerance_change)):
             raise ValueError("tolerances must be finite and nonnegative")
         if line_search != "strong_wolfe":
-            raise ValueError('line_search must be "strong_wolfe"')
+            raise ValueError(f'line_search must be "strong_wolfe", got {line_search!r}')
         self.line_search = line_search
 
     def minimize(self, fun: Callable[..., Any], params: Any, *args: Any) -> tuple[Any, dict[str, Any]]:

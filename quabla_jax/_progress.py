@@ -56,6 +56,10 @@ def progress(label: str = "", *, display: Display | None = None) -> Iterator[Met
 
     Cost: a counter and a branch a trip, and at most about 50 calls of the host a second; outside the context none.
     """
+    if not isinstance(label, str):
+        raise TypeError(f"progress: label must be a str, got {label!r}")
+    if display is not None and not (hasattr(display, "started") and hasattr(display, "advanced")):
+        raise TypeError(f"progress: display must have the methods started and advanced, got {type(display).__name__}")
     if display is not None:
         with metered(Meter(display)) as meter:
             yield meter

@@ -8,6 +8,7 @@ values stay eager inside a trace, where jax.jit would have made a tracer of ever
 from __future__ import annotations
 
 import functools
+import math
 import numbers
 import operator
 from collections.abc import Callable
@@ -194,9 +195,19 @@ def astype(x: Any, dtype: Any) -> jax.Array:
 
 def shape_of(shape: Any) -> tuple[int, ...]:
     """A shape argument, an int or a list or tuple of ints, as a tuple."""
-    if isinstance(shape, (list, tuple)):
-        return tuple(map(operator.index, shape))
-    return (operator.index(shape),)
+    try:
+        return tuple(map(operator.index, shape)) if isinstance(shape, (list, tuple)) else (operator.index(shape),)
+    except TypeError as error:
+        raise TypeError(f"a shape is an int or a list or tuple of ints, got {shape!r}: {error}") from None
+
+
+def fitting(extents: tuple[int, ...]) -> tuple[int, ...]:
+    """The extents of an array to be made. OverflowError where its bytes cannot be counted: XLA would end the process."""
+    if math.prod(extents) >= 2**60:
+        raise OverflowError(
+            f"an array of shape {list(extents)} has more elements than any memory holds (2**60 or more)"
+        )
+    return extents
 
 
 def _new_shape(shape: Any) -> tuple[int, ...]:
@@ -205,7 +216,7 @@ def _new_shape(shape: Any) -> tuple[int, ...]:
         raise OverflowError(f"tensor extents must be positive, got {list(extents)}")
     if 0 in extents:
         raise ValueError(f"tensor extents must be greater than zero, got {list(extents)}")
-    return extents
+    return fitting(extents)
 
 
 def _float_or(dtype: Any) -> np.dtype:
@@ -235,7 +246,7 @@ def broadcast(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """`x` broadcast to `shape`, with Quabla's error where it does not fit."""
     if common_shape(x.shape, shape) != tuple(shape):
         raise ValueError(f"cannot broadcast tensor shapes {list(x.shape)} and {list(shape)}")
-    return jnp.broadcast_to(x, shape)
+    return jnp.broadcast_to(x, fitting(tuple(shape)))
 
 
 def common_shape(*shapes: Any) -> tuple[int, ...]:
@@ -302,6 +313,7 @@ def linspace(start: Any, stop: Any, num: int, dtype: Any = None) -> jax.Array:
     count = operator.index(num)
     if count < 1:
         raise ValueError(f"linspace num must be positive, got {count}")
+    fitting((count,))
     return jnp.linspace(start, stop, count, dtype=dtypes.default_float()).astype(_float_or(dtype))
 
 
@@ -312,4 +324,5 @@ def eye(n: int, m: int | None = None, dtype: Any = None) -> jax.Array:
     for name, extent in (("rows", rows), ("columns", columns)):
         if extent < 1:
             raise ValueError(f"eye {name} must be positive, got {extent}")
+    fitting((rows, columns))
     return jnp.eye(rows, columns, dtype=_float_or(dtype))

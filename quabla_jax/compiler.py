@@ -82,6 +82,8 @@ class Program:
     """
 
     def __init__(self, fun: Callable[..., Any], inputs: dict[str, Any]):
+        if not callable(fun):
+            raise TypeError(f"a Program is made of a callable: '{type(fun).__name__}' object is not callable")
         self._fun, self._inputs = fun, inputs
         seen = []
 

@@ -58,10 +58,20 @@ def _bound(value: Any, name: str) -> int:
         )
     if is_array(value):
         raise TypeError(f"{name}: 'Tensor' object cannot be interpreted as an integer; loop bounds are Python integers")
-    number = operator.index(value)
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise TypeError(f"{name} must be a static integer, got {value!r}: {error}") from None
     if number < 0:
         raise ValueError(f"{name} must be non-negative, got {number}")
+    if number >= 2**63:
+        raise OverflowError(f"{name} must be less than 2**63, got {number}")
     return number
+
+
+def _callable(fun: Any, name: str) -> None:
+    if not callable(fun):
+        raise TypeError(f"{name} must be callable: '{type(fun).__name__}' object is not callable")
 
 
 def _carry(value: Any) -> jax.Array:
@@ -72,6 +82,8 @@ def _carry(value: Any) -> jax.Array:
 
 
 def _operands(values: Iterable[Any]) -> tuple[jax.Array, ...]:
+    if not isinstance(values, Iterable):
+        raise TypeError(f"operands must be a tuple or list of arrays, got {type(values).__name__}; write (x,) for one")
     return tuple(strong(asarray(value)) for value in values)
 
 
@@ -180,7 +192,11 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     Cost: one branch; both under vmap with a mapped predicate.
     """
     if not is_tracer(pred):
-        return _call(true_fun if _decide(pred) else false_fun, *operands)
+        holds = _decide(pred)
+        _callable(true_fun if holds else false_fun, "true_fun" if holds else "false_fun")
+        return _call(true_fun if holds else false_fun, *operands)
+    _callable(true_fun, "true_fun")
+    _callable(false_fun, "false_fun")
     if pred.ndim:
         raise ValueError(f"tensor_cond predicate must be scalar, got shape {shape_text(pred)}")
     inputs = _operands(operands)
@@ -253,6 +269,7 @@ def fori_loop(
     start, stop = _bound(lower, "lower"), _bound(upper, "upper")
     if stop < start:
         raise ValueError(f"fori_loop requires upper >= lower, got lower={start} and upper={stop}")
+    _callable(body_fun, "body_fun")
     plan.check_request(checkpoint)
     carry, inputs = _carry(init_val), _operands(operands)
     if unroll or not _traced(carry, *inputs):
@@ -305,6 +322,7 @@ def scan(
     count = _bound(length, "length")
     if count == 0:
         raise ValueError("scan length must be positive, got 0")
+    _callable(f, "f")
     plan.check_request(checkpoint)
     carry, inputs = _carry(init), _operands(operands)
     traced = _traced(carry, *inputs)
@@ -388,7 +406,8 @@ def while_loop(
     Under vmap the loop runs while any example does; finished examples keep carry and derivatives bit for bit.
     """
     if not callable(cond_fun) or not callable(body_fun):
-        raise TypeError("while_loop requires callable cond_fun and body_fun")
+        kinds = f"{type(cond_fun).__name__} and {type(body_fun).__name__}"
+        raise TypeError(f"while_loop requires callable cond_fun and body_fun, got {kinds}")
     carry, inputs = _carry(init_val), _operands(operands)
     if checkpoint is not None:
         whiles.pool_for(checkpoint, carry.size * carry.dtype.itemsize)

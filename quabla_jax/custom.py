@@ -149,6 +149,8 @@ class custom_vjp(_Custom):
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
         """Gives the rule: see the class."""
+        if not callable(fwd) or not callable(bwd):
+            raise TypeError(f"defvjp expects callable fwd and bwd, got {type(fwd).__name__} and {type(bwd).__name__}")
         self.fwd, self.bwd = fwd, bwd
 
     def __call__(self, *args: Any) -> Any:
@@ -304,6 +306,8 @@ class custom_jvp(_Custom):
 
     def defjvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Gives the rule: see the class. Usable as a decorator."""
+        if not callable(rule):
+            raise TypeError(f"defjvp expects a callable rule, got {type(rule).__name__}")
         self.rule = rule
         return rule
 
@@ -420,7 +424,10 @@ def checkpoint(fun: Callable[..., Any], *, static_argnums: Any = ()) -> Any:
     """
     if not callable(fun):
         raise TypeError(f"checkpoint expects a callable, got {type(fun).__name__}")
-    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
+    if not isinstance(numbers, (tuple, list)) or not all(isinstance(n, int) for n in numbers):
+        raise TypeError(f"static_argnums must be an int or a tuple of ints, got {static_argnums!r}")
+    numbers = tuple(numbers)
     return _Checkpoint(fun, numbers)
 
 

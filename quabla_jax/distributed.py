@@ -138,9 +138,9 @@ def value_and_grad(
     Cost: one program a signature; one all-reduce of the size of the gradients.
     """
     if not callable(fun):
-        raise TypeError("distributed.value_and_grad requires a callable")
+        raise TypeError(f"distributed.value_and_grad requires a callable, got {type(fun).__name__}")
     if reduction not in ("sum", "mean"):
-        raise ValueError("reduction must be 'sum' or 'mean'")
+        raise ValueError(f"reduction must be 'sum' or 'mean', got {reduction!r}")
     mesh = Mesh(np.array(_devices(devices)), (AXIS,))
     programs: dict[Any, Callable[..., Any]] = {}
 

@@ -39,11 +39,11 @@ def save(file: Any, tree: Any) -> None:
         tree: arrays (float64, float32, bool), None, bool, int, float and str in dicts (str or int keys), lists and
             tuples.
     Raises:
-        TypeError: any other leaf, container or key, and traced values. OSError: the path cannot be written; a file that
+        TypeError: any other leaf, container or key, and traced values. ValueError: a tree nested over 200 deep. OSError: the path cannot be written; a file that
             was there stays as it was.
     """
     blocks: list[bytes] = []
-    node = _encode(tree, blocks, [0])
+    node = _encode(tree, blocks, [0], 0)
     header = json.dumps({"format": "quabla", "version": VERSION, "tree": node}, allow_nan=False, separators=(",", ":"))
     encoded = header.encode()
     parts = [MAGIC, _LENGTH.pack(len(encoded)), encoded, *blocks]
@@ -55,8 +55,12 @@ def save(file: Any, tree: Any) -> None:
         handle.writelines(parts)
 
 
-def _encode(value: Any, blocks: list[bytes], offset: list[int]) -> dict[str, Any]:
+def _encode(value: Any, blocks: list[bytes], offset: list[int], depth: int) -> dict[str, Any]:
     kind = type(value)
+    if depth > DEPTH_LIMIT:
+        raise ValueError(
+            f"quabla.save cannot save a tree nested more than {DEPTH_LIMIT} deep (load reads none); is a container in itself?"
+        )
     if value is None:
         return {"type": "none"}
     if kind in (bool, int, str):
@@ -64,12 +68,13 @@ def _encode(value: Any, blocks: list[bytes], offset: list[int]) -> dict[str, Any
     if kind is float:
         return {"type": "float", "value": value.hex()}
     if kind in (list, tuple):
-        return {"type": kind.__name__, "items": [_encode(item, blocks, offset) for item in value]}
+        return {"type": kind.__name__, "items": [_encode(item, blocks, offset, depth + 1) for item in value]}
     if kind is dict:
         for name in value:
             if type(name) not in (str, int):
                 raise TypeError(f"quabla.save supports dict keys of type str or int, got {name!r}")
-        return {"type": "dict", "keys": list(value), "values": [_encode(v, blocks, offset) for v in value.values()]}
+        values = [_encode(v, blocks, offset, depth + 1) for v in value.values()]
+        return {"type": "dict", "keys": list(value), "values": values}
     if is_tracer(value):
         raise TypeError("quabla.save cannot save a traced value; call it outside a transform")
     if isinstance(value, (jax.Array, np.ndarray)) and str(value.dtype) in _CODES:

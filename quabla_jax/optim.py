@@ -31,9 +31,12 @@ Rate = float | Callable[[int], float]
 
 
 def _positive(value: Any, name: str) -> float:
-    number = float(value)
+    try:
+        number = float(value)
+    except ValueError as error:
+        raise ValueError(f"{name} must be a number: {error}") from None
     if not math.isfinite(number) or number <= 0:
-        raise ValueError(f"{name} must be positive and finite")
+        raise ValueError(f"{name} must be positive and finite, got {number}")
     return number
 
 
@@ -70,12 +73,12 @@ def _matching(leaves: list[jax.Array], definition: _tree.TreeDef, other: Any, na
     """The leaves of `other`, which has the structure and shapes of the parameters."""
     values, found = _tree.flatten(other)
     if found != definition:
-        raise ValueError(f"{name} pytree structure must match parameters")
+        raise ValueError(f"{name} pytree structure must match parameters: {definition!r}, got {found!r}")
     for parameter, value in zip(leaves, values):
         if not isinstance(value, jax.Array):
             raise TypeError(f"{name} leaves must be Tensors")
         if parameter.shape != value.shape:
-            raise ValueError(f"{name} shape must match parameter shape")
+            raise ValueError(f"{name} shape must match parameter shape {parameter.shape}, got {value.shape}")
         if not _is_floating(value):
             raise TypeError(f"{name} leaves must be floating-point Tensors")
     return values
@@ -143,7 +146,7 @@ class _AdamRule:
         self.learning_rate = _rate_of(learning_rate)
         self.b1, self.b2, self.eps = float(b1), float(b2), _positive(eps, "epsilon")
         if not (0 <= self.b1 < 1 and 0 <= self.b2 < 1):
-            raise ValueError("Adam betas must be in [0, 1)")
+            raise ValueError(f"Adam betas must be in [0, 1), got {self.b1} and {self.b2}")
         self.clip_norm = None if clip_norm is None else _positive(clip_norm, "clip_norm")
 
     def init(self, params: Any) -> dict[str, Any]:
@@ -234,7 +237,7 @@ class AdamW(_AdamRule):
         self._configure(learning_rate, b1, b2, eps, clip_norm)
         self.weight_decay = float(weight_decay)
         if not math.isfinite(self.weight_decay) or self.weight_decay < 0:
-            raise ValueError("weight_decay must be finite and nonnegative")
+            raise ValueError(f"weight_decay must be finite and nonnegative, got {self.weight_decay}")
 
 
 class SGD:
@@ -297,9 +300,9 @@ class Trainer:
         from .transforms import jit, value_and_grad
 
         if not callable(loss):
-            raise TypeError("loss must be callable")
+            raise TypeError(f"loss must be callable, got {type(loss).__name__}")
         if not isinstance(optimizer, (Adam, AdamW, SGD)):
-            raise TypeError("optimizer must be Adam, AdamW, or SGD")
+            raise TypeError(f"optimizer must be Adam, AdamW, or SGD, got {type(optimizer).__name__}")
         numbers = (batch_argnums,) if isinstance(batch_argnums, int) else batch_argnums
         self._places = tuple(map(operator.index, numbers))
         if len(set(self._places)) != len(self._places):

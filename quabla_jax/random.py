@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import dtypes
-from .arrays import is_tracer
+from .arrays import fitting, is_tracer
 
 __all__ = [
     "Key", "bernoulli", "fold_in", "glorot_normal", "glorot_uniform", "he_normal", "key", "normal", "split", "uniform",
@@ -113,7 +113,7 @@ def _extents(shape: Any) -> tuple[int, ...]:
         raise OverflowError(f"tensor extents must be positive, got {list(extents)}")
     if 0 in extents:
         raise ValueError(f"tensor extents must be greater than zero, got {list(extents)}")
-    return extents
+    return fitting(extents)
 
 
 def _float_dtype(dtype: Any, what: str) -> np.dtype:

@@ -151,6 +151,8 @@ def cumsum(x: Any, axis: int | None = None, reverse: bool = False) -> jax.Array:
 def var(x: Any, axis: Any = None, keepdims: bool = False, ddof: int = 0) -> jax.Array:
     """The variance over `axis` in two passes; the divisor is max(n - ddof, 0)."""
     x = numeric("mean", x)
+    if not isinstance(ddof, (int, float)):
+        raise TypeError(f"ddof must be a number, got {ddof!r}")
     axes = axes_of(axis, x.ndim)
     deviation = x - mean(x, axes, True)
     count = float(builtins.max(math.prod(x.shape[a] for a in axes) - ddof, 0))

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .arrays import any_tracer, broadcast, concrete, is_number, kind_name, shape_of
+from .arrays import any_tracer, broadcast, concrete, fitting, is_number, kind_name, shape_of
 from .arrays import cast as _cast
 from .promotion import align, as_operand
 from .reductions import axes_of
@@ -205,7 +205,9 @@ def tile(A: Any, reps: Any) -> jax.Array:
     counts = static_ints(reps, "reps")
     if any(n < 1 for n in counts):
         raise ValueError(f"reps must be positive (empty arrays are not supported), got {reps!r}")
-    return jnp.tile(as_operand(A), counts)
+    x = as_operand(A)
+    fitting((x.size, *counts))
+    return jnp.tile(x, counts)
 
 
 @concrete
@@ -220,6 +222,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> jax.Array:
     if len(counts) == 1 and (not isinstance(repeats, (list, tuple)) or extent != 1):
         if counts[0] < 1:
             raise ValueError(f"repeats must be positive (empty arrays are not supported), got {counts[0]}")
+        fitting((x.size, counts[0]))
         return jnp.repeat(x, counts[0], axis=along)
     if len(counts) != extent:
         raise ValueError(f"repeats has {len(counts)} entries for axis {along} with extent {extent}")
@@ -297,6 +300,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", constant_values: Any
     ]
     if any(width < 0 for pair in widths for width in pair):
         raise ValueError(f"pad_width must be non-negative, got {pad_width!r}")
+    fitting(tuple(n + sum(pair) for n, pair in zip(x.shape, widths)))
     if mode == "constant":
         fills = _pairs(constant_values, x.ndim, "constant_values")
         for axis, (width, fill) in enumerate(zip(widths, fills)):
@@ -348,6 +352,7 @@ def diag(v: Any, k: int = 0) -> jax.Array:
         return diagonal(x, k)
     if x.ndim != 1:
         raise ValueError(f"diag requires a 1-D or 2-D input, got shape {list(x.shape)}")
+    fitting((x.shape[0] + abs(k),) * 2)
     return jnp.diag(_cast(x, np.dtype(jnp.result_type(float))) if x.dtype == np.bool_ else x, k)
 
 

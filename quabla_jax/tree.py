@@ -101,6 +101,10 @@ def structure(tree: Any) -> TreeDef:
 
 def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
     """The pytree of structure `treedef` around `leaves`. ValueError where their number differs."""
+    if not isinstance(treedef, TreeDef):
+        raise TypeError(
+            f"unflatten expects a TreeDef (from tree.structure or tree.flatten), got {type(treedef).__name__}"
+        )
     values = list(leaves)
     if len(values) != treedef.num_leaves:
         raise ValueError(f"{treedef!r} has {treedef.num_leaves} leaves, got {len(values)} values")
@@ -109,6 +113,8 @@ def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
 
 def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     """`f` of the leaves of `tree` and, in the same places, of `rest`. ValueError where structures differ."""
+    if not callable(f):
+        raise TypeError(f"tree.map expects a callable f: '{type(f).__name__}' object is not callable")
     first, treedef = flatten(tree)
     columns = [first]
     for other in rest:

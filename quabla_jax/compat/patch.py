@@ -24,6 +24,8 @@ from typing import Any
 import jax
 import jax.core
 
+from ..loops.plan import check_request
+from ..loops.whiles import pool_for
 from ..lowering import jax_api as _jax_api
 from . import lax as _engine_lax
 
@@ -62,6 +64,16 @@ class Settings:
             plan = "sqrt" if self.while_checkpoint == "auto" else self.while_checkpoint
             return {} if plan is None else {"checkpoint": plan}
         return {} if self.checkpoint == "auto" else {"checkpoint": self.checkpoint}
+
+
+def _checked(checkpoint: Any, while_checkpoint: Any) -> Settings:
+    """The settings, refused here and not at some call of jax.lax where a value is none of checkpoint=."""
+    check_request(checkpoint)
+    if while_checkpoint is not None:
+        pool_for(while_checkpoint, 0)
+    settings = Settings(checkpoint, while_checkpoint)
+    hash(settings)
+    return settings
 
 
 def _traced_bounds(lower=None, upper=None, *_, **__) -> bool:
@@ -151,6 +163,7 @@ class patched(contextlib.ContextDecorator):
     around the call of jax.grad's result, not around jax.grad, that counts.
 
     Raises:
+        TypeError, ValueError: a value that checkpoint= does not take.
         ImportError: this JAX builds jax.lax's functions in a way that cannot be stood in for.
 
     Not covered: threads started inside (they begin with what install() set), and calls made by JAX's own library
@@ -158,8 +171,7 @@ class patched(contextlib.ContextDecorator):
     """
 
     def __init__(self, checkpoint: Any = "auto", *, while_checkpoint: Any = None):
-        self.settings = Settings(checkpoint, while_checkpoint)
-        hash(self.settings)
+        self.settings = _checked(checkpoint, while_checkpoint)
         self._entered = threading.local()
 
     def __enter__(self) -> patched:
@@ -195,8 +207,7 @@ def install(checkpoint: Any = "auto", *, while_checkpoint: Any = None) -> None:
 
     A patched() context that is active in a thread goes before it there. Arguments and errors as for patched().
     """
-    settings = Settings(checkpoint, while_checkpoint)
-    hash(settings)
+    settings = _checked(checkpoint, while_checkpoint)
     with _INSTALL_LOCK:
         _cells().acquire()
         _INSTALLED.append(_SETTINGS.get_global())

@@ -173,6 +173,7 @@ def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: Sequence[An
     values or derivatives.
     """
     if isinstance(pred, (bool, int, float)):
+        _callables("cond", **({"true_fn": true_fn} if pred else {"false_fn": false_fn}))
         return true_fn(*operands) if pred else false_fn(*operands)
     if not _is_tensor(pred):
         raise RuntimeError(f"cond: pred must be a bool or an array of one element, got {_say(pred)}")

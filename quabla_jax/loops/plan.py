@@ -53,7 +53,7 @@ def _bytes(size: int | float | str) -> int:
         if match is None or unit is None:
             raise ValueError(f'Budget({size!r}): expected a number of bytes or a text such as "512MB" or "2GiB"')
         size = float(match.group(1)) * unit
-    if isinstance(size, bool) or not isinstance(size, (int, float)) or not size > 0:
+    if isinstance(size, bool) or not isinstance(size, (int, float)) or not 1 <= size < math.inf:
         raise ValueError(f"Budget({size!r}): expected a positive number of bytes")
     return int(size)
 
@@ -364,10 +364,17 @@ def plan_loop(length: int, carry_bytes: int, residual_bytes: int | None = None, 
         A LoopPlan, which prints as a table.
 
     Raises:
+        TypeError: a length or size that is no int.
         ValueError: the length or a size is out of range, or nothing fits; the text states the least that would.
     """
+    for name, size in (("length", length), ("carry_bytes", carry_bytes), ("residual_bytes", residual_bytes)):
+        if not isinstance(size, int) and size is not None:
+            raise TypeError(f"plan_loop: {name} must be an int, got {size!r}")
     if length < 1 or carry_bytes < 0 or (residual_bytes is not None and residual_bytes < 0):
-        raise ValueError(f"plan_loop: got length={length}, carry_bytes={carry_bytes}, residual_bytes={residual_bytes}")
+        wanted = "expected a length of at least 1 and sizes of at least 0"
+        raise ValueError(
+            f"plan_loop: {wanted}; got length={length}, carry_bytes={carry_bytes}, residual_bytes={residual_bytes}"
+        )
     cost = StepCost.from_sizes(carry_bytes, carry_bytes if residual_bytes is None else residual_bytes)
     choice = choose(Trips(length), cost, request_of(checkpoint))
     if choice.schedule is None:

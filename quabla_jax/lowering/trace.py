@@ -28,6 +28,8 @@ def trace(fun: Callable[..., Any], args: Sequence[Any], static_argnums: int | Se
 
     `static_argnums` are passed to `fun` as they are and do not become inputs.
     """
+    if not callable(fun):
+        raise TypeError(f"expected a callable of arrays, got {type(fun).__name__}")
     numbers = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
     static = {i % len(args) for i in numbers} if args else set()
     dynamic = tuple(a for i, a in enumerate(args) if i not in static)
@@ -38,12 +40,25 @@ def trace(fun: Callable[..., Any], args: Sequence[Any], static_argnums: int | Se
         rest = iter(jax.tree.unflatten(in_tree, leaves))
         out = fun(*(a if i in static else next(rest) for i, a in enumerate(args)))
         flat, out_tree = jax.tree.flatten(out)
+        _check_leaves(out, f"{getattr(fun, '__name__', fun)!s} must return")
         return flat
 
     leaves, in_tree = jax.tree.flatten(dynamic)
+    _check_leaves(dynamic, "an argument must hold")
     closed = jax.make_jaxpr(flat_fun)(*leaves)
     jaxpr, consts = jax_api.dce(closed)
     return Traced(jaxpr, consts, in_tree, out_tree)
+
+
+def _check_leaves(tree: Any, what: str) -> None:
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")) and not isinstance(
+            leaf, (bool, int, float, complex)
+        ):
+            place = jax.tree_util.keystr(path)
+            raise TypeError(
+                f"{what} arrays (or numbers) in pytrees, got a {type(leaf).__name__}{place and ' at ' + place}"
+            )
 
 
 def retrace(fun: Callable[..., Any], avals: Sequence[Any]) -> Any:

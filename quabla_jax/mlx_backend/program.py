@@ -339,5 +339,9 @@ def jit(
     if fun is None:
         return functools.partial(jit, static_argnums=static_argnums, static_argnames=static_argnames, device=device)
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    if not callable(fun):
+        raise TypeError(f"mlx_backend.jit expects a callable, got {type(fun).__name__}")
+    if not all(isinstance(n, int) for n in numbers):
+        raise TypeError(f"static_argnums must be an int or a sequence of ints, got {static_argnums!r}")
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     return _Jit(fun, numbers, names, device)

@@ -78,6 +78,8 @@ class GraphBuilder:
         if path not in self.attributes:
             if not path or not all(path.split(".")):
                 raise GraphError(f"attribute path {path!r}: expected names joined by dots")
+            if not isinstance(tensor, torch.Tensor):
+                raise GraphError(f"attribute {path!r}: expected a torch.Tensor, got {type(tensor).__name__}")
             raw = self.graph.addInput("self_" + "".join(c if c.isalnum() else "_" for c in path))
             self.attributes[path] = (Value(raw, TENSOR, self._top), tensor, trainable)
             self.signature.append((path, True))

@@ -7,6 +7,7 @@ cond, prim::Loop by its scan, fori_loop and while_loop. No Python of the file is
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from .import_values import Items, Num, as_array, concretization_error, is_number
 __all__ = ["TorchFunction", "from_torchscript"]
 
 FOREVER = 2**63 - 1
+UNFOLDED, UNFOLDED_FREE = 16, 64 * 2**20  # times the file's size, and bytes, that an archive may unfold to
 STATIC_ERRORS = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerIntegerConversionError,
@@ -421,6 +423,25 @@ def _collect(module: torch.jit.ScriptModule) -> dict[str, Any]:
     return {path: jnp.asarray(_array_of(tensor)) for path, tensor in tensors}
 
 
+def _check_archive(path: str) -> None:
+    """Refuses what torch's reader is not to see: no archive, entries outside its folder, and archives that would unfold to
+    much more than the file holds (torch stores tensors as they are and deflates source text alone)."""
+    what = f"from_torchscript: {path!r} is not a TorchScript file"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, ValueError) as error:
+        raise ValueError(f"{what}: {error}") from error
+    unfolded, limit = sum(e.file_size for e in entries), UNFOLDED * os.path.getsize(path) + UNFOLDED_FREE
+    if unfolded > limit:
+        raise ValueError(
+            f"{what}: its entries unfold to {unfolded} bytes, over the limit of {limit} for a file of this size"
+        )
+    for entry in entries:
+        if entry.filename.startswith(("/", "\\")) or ".." in entry.filename.replace("\\", "/").split("/"):
+            raise ValueError(f"{what}: the entry name {entry.filename!r} leads out of the archive")
+
+
 def from_torchscript(module_or_path: Any, method: str = "forward") -> TorchFunction:
     """Read a TorchScript module, function or .pt file as a function of JAX arrays.
 
@@ -446,6 +467,7 @@ def from_torchscript(module_or_path: Any, method: str = "forward") -> TorchFunct
         path = os.fspath(module_or_path)
         if not os.path.isfile(path):
             raise FileNotFoundError(f"from_torchscript: no file {path!r}")
+        _check_archive(path)
         try:
             with quiet():
                 module = torch.jit.load(path, map_location="cpu")

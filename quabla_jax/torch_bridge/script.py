@@ -282,7 +282,7 @@ def to_torchscript(
     Cost: linear in the number of equations; the function is traced once for each method.
     """
     with _no_collection():
-        return _translate(fun, args, params, methods or {})
+        return _translate(fun, args, params, {} if methods is None else methods)
 
 
 @contextlib.contextmanager
@@ -300,6 +300,8 @@ def _no_collection() -> Iterator[None]:
 def _translate(
     fun: Callable[..., Any], args: tuple, params: Any, given: dict[str, Callable[..., Any]]
 ) -> torch.jit.ScriptModule:
+    if not isinstance(given, dict) or not all(isinstance(m, str) and callable(f) for m, f in given.items()):
+        raise TypeError(f"methods must be a dict of names to functions, got {given!r}")
     for method in given:
         if not method.isidentifier() or hasattr(torch.nn.Module, method):
             raise ValueError(f"method name {method!r}: expected an identifier that torch.nn.Module does not use itself")
