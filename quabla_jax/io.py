@@ -28,6 +28,7 @@ VERSION = 1
 # A header describes structure alone; a longer one than this is damage or an attack, not a model.
 HEADER_LIMIT = 256 * 2**20
 DEPTH_LIMIT = 200
+RANK_LIMIT = 64  # NumPy's
 _LENGTH = struct.Struct("<Q")
 _CODES = {"float64": "<f8", "float32": "<f4", "bool": "|b1"}
 
@@ -141,7 +142,7 @@ def _refuse_constant(name: str) -> Any:
 def _header(encoded: bytes) -> Any:
     try:
         header = json.loads(encoded, parse_constant=_refuse_constant)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except ValueError as error:  # no UTF-8, no JSON, or an integer of more digits than Python reads
         raise _malformed(str(error)) from None
     except RecursionError:
         raise _malformed("it is nested too deeply") from None
@@ -196,7 +197,10 @@ class _Decoder:
 
     def _array(self, node: dict) -> jax.Array:
         dtype, shape, offset, nbytes = (node.get(field) for field in ("dtype", "shape", "offset", "nbytes"))
-        sound = dtype in _CODES and type(shape) is list and all(type(n) is int and n >= 0 for n in shape)
+        extents = (
+            type(shape) is list and len(shape) <= RANK_LIMIT and all(type(n) is int and 0 <= n < 2**63 for n in shape)
+        )
+        sound = extents and type(dtype) is str and dtype in _CODES
         if not sound or type(offset) is not int or type(nbytes) is not int or offset < 0:
             raise _malformed(f"bad array node {str(node)[:120]}")
         code = np.dtype(_CODES[str(dtype)])
