@@ -1,0 +1,244 @@
+"""Many threads at once, and interruption: right results, settings that stay in their thread, caches usable afterwards.
+
+THREAD_SECONDS sets how long the sixteen threads go on (3 by default).
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import quabla_jax as qb
+from quabla_jax import compat
+from quabla_jax.compat import lax
+
+SECONDS = float(os.environ.get("THREAD_SECONDS", "3"))
+THREADS = 16
+
+
+def scale(k):
+    """Another for every k, and small enough that the loop forgets rounding."""
+    return 1.0 + (k % 997) / 1000
+
+
+def program(k):
+    """A loop whose body, length and carry differ with k."""
+
+    def f(x):
+        return qb.fori_loop(0, 3 + k % 5, lambda i, c: qb.sin(c) * scale(k) + i, x).sum()
+
+    return f
+
+
+def expected(k, x):
+    value, slope = x, np.ones_like(x)
+    for i in range(3 + k % 5):
+        value, slope = np.sin(value) * scale(k) + i, slope * np.cos(value) * scale(k)
+    return value.sum(), slope
+
+
+def on_xla(k, x):
+    value, slope = qb.jit(qb.value_and_grad(program(k)))(jnp.asarray(x))
+    return value, slope
+
+
+def on_mlx(k, x):
+    from quabla_jax import mlx_backend
+
+    value, slope = mlx_backend.jit(jax.value_and_grad(program(k)))(jnp.asarray(x))
+    return value, slope
+
+
+def on_torch(k, x):
+    import torch
+
+    from quabla_jax.torch_bridge import to_torchscript
+
+    module = to_torchscript(jax.value_and_grad(program(k)), jnp.asarray(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [part.numpy() for part in module(torch.from_numpy(x))]
+
+
+def in_threads(work):
+    """work(thread number) in sixteen threads; the first exception is raised here."""
+    failures = []
+
+    def guarded(k):
+        try:
+            work(k)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(k,)) for k in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS + 300)
+        assert not thread.is_alive(), "a thread hangs"
+    if failures:
+        raise failures[0]
+
+
+@pytest.mark.parametrize(
+    "target, library", [(on_xla, "jax"), (on_mlx, "mlx.core"), (on_torch, "torch.jit")], ids=["xla", "mlx", "torch"]
+)
+def test_sixteen_threads_trace_compile_and_run(target, library):
+    pytest.importorskip(library, reason=f"runs on {library}")
+    done, stop = [0] * THREADS, time.monotonic() + SECONDS
+
+    def work(thread):
+        while time.monotonic() < stop or not done[thread]:
+            k = thread + THREADS * done[thread]
+            x = np.linspace(0.1, 1.0, 2 + k % 3)
+            value, slope = target(k, x)
+            want, want_slope = expected(k, x)
+            np.testing.assert_allclose(value, want, rtol=1e-9)
+            np.testing.assert_allclose(slope, want_slope, rtol=1e-9)
+            done[thread] += 1
+
+    in_threads(work)
+    print(f"\n{target.__name__}: {sum(done)} programs in {THREADS} threads, {SECONDS} s")
+
+
+def test_all_targets_at_once():
+    for library in ("mlx.core", "torch.jit"):
+        pytest.importorskip(library, reason=f"runs on {library}")
+
+    def work(k):
+        x = np.linspace(0.1, 1.0, 2 + k % 3)
+        value, slope = (on_xla, on_mlx, on_torch)[k % 3](k, x)
+        want, want_slope = expected(k, x)
+        np.testing.assert_allclose(value, want, rtol=1e-9)
+        np.testing.assert_allclose(slope, want_slope, rtol=1e-9)
+
+    in_threads(work)
+
+
+def test_one_jitted_function_in_every_thread():
+    """One trace a signature, and one result, when sixteen threads call one function at the same moment."""
+    traces, gate = [], threading.Barrier(THREADS)
+    f = qb.jit(lambda x: traces.append(1) or program(2)(x))
+    x = np.linspace(0.1, 1.0, 4)
+
+    def work(k):
+        gate.wait(60)
+        for _ in range(20):
+            np.testing.assert_allclose(f(jnp.asarray(x)), expected(2, x)[0], rtol=1e-9)
+
+    in_threads(work)
+    assert 1 <= len(traces) <= THREADS
+
+
+def test_patched_stays_in_its_thread():
+    gate = threading.Barrier(THREADS)
+
+    def work(k):
+        with compat.patched(checkpoint=k + 1) if k % 2 else contextlib.nullcontext():
+            gate.wait(60)
+            for _ in range(50):
+                settings = compat.active()
+                assert (settings.checkpoint if settings else None) == (k + 1 if k % 2 else None)
+            gate.wait(60)
+            text = str(jax.make_jaxpr(jax.grad(lambda x: jax.lax.fori_loop(0, 50, lambda i, c: jnp.sin(c), x)))(1.0))
+            assert ("checkpointed_loop" in text) == bool(k % 2), text
+        assert compat.active() is None
+
+    in_threads(work)
+    assert compat.active() is None
+
+
+def test_checkpointing_stays_in_its_thread():
+    from quabla_jax.loops.plan import current_default
+
+    gate = threading.Barrier(THREADS)
+
+    def work(k):
+        with qb.checkpointing(k + 1):
+            gate.wait(60)
+            assert current_default() == k + 1
+        assert current_default() == "auto"
+
+    in_threads(work)
+
+
+@contextlib.contextmanager
+def interrupted_after(seconds):
+    """SIGINT to this process after `seconds`, as Ctrl-C sends it."""
+    timer = threading.Timer(seconds, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def test_interruption_of_a_python_loop():
+    with pytest.raises(KeyboardInterrupt), interrupted_after(0.2):
+        qb.while_loop(lambda c: c >= 0.0, lambda c: c + 1.0, 0.0)
+    assert float(qb.fori_loop(0, 3, lambda i, c: c + 1.0, 0.0)) == 3.0
+
+
+def test_interruption_while_tracing_leaves_the_cache_usable():
+    calls = []
+
+    def f(x):
+        calls.append(1)
+        if len(calls) == 1:
+            signal.raise_signal(signal.SIGINT)
+        return qb.fori_loop(0, 3, lambda i, c: c * 2.0, x)
+
+    for transform in (qb.jit, jax.jit):
+        calls.clear()
+        g = transform(f)
+        with pytest.raises(KeyboardInterrupt):
+            g(jnp.ones(2))
+        np.testing.assert_array_equal(g(jnp.ones(2)), [8.0, 8.0])
+
+
+def test_interruption_inside_a_loop_body_while_differentiating():
+    calls = []
+
+    def body(i, c):
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return jnp.sin(c)
+
+    f = jax.grad(lambda x: lax.fori_loop(0, 50, body, x, checkpoint="sqrt"))
+    with pytest.raises(KeyboardInterrupt):
+        f(1.0)
+    want = jax.grad(lambda x: jax.lax.fori_loop(0, 50, lambda i, c: jnp.sin(c), x))(1.0)
+    np.testing.assert_allclose(f(1.0), want, rtol=1e-12)
+
+
+def test_interruption_inside_patched_and_checkpointing():
+    with pytest.raises(KeyboardInterrupt):
+        with compat.patched(), qb.checkpointing("sqrt"):
+            raise KeyboardInterrupt
+    assert compat.active() is None
+
+
+@pytest.mark.parametrize("step", ["replace", "fsync", "chmod"])
+def test_interruption_of_a_save_leaves_the_old_file(tmp_path, monkeypatch, step):
+    path = tmp_path / "model"
+    qb.save(path, {"a": 1.0})
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            qb.save(path, {"a": 2.0})
+    assert qb.load(path) == {"a": 1.0} and os.listdir(tmp_path) == ["model"]
+    qb.save(path, {"a": 3.0})
+    assert qb.load(path) == {"a": 3.0}
