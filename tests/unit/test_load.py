@@ -42,7 +42,7 @@ def signatures(f, count, first=0):
 
 @linux
 @pytest.mark.slow
-@pytest.mark.xfail(reason="an evicted program leaves about 1.5 MB behind (docs/reliability.md)", strict=True)
+@pytest.mark.xfail(reason="an evicted program leaves about 1.5 MB in JAX's caches (docs/reliability.md)", strict=True)
 def test_signatures_through_jit_keep_memory_flat():
     """A transform that forgets old programs: memory after all of them is that after the first tenth, 20 % and 64 MB more."""
     warm = SIGNATURES // 10
