@@ -177,20 +177,25 @@ class FxTarget(Aten):
         cond = self._region(init, lambda state: [more(state)], fresh=True)
         body = self._region(init, step, fresh=True)
         modules, operands = self._attach((cond, body), ("while_cond", "while_body"), (True, False))
-        carried = tuple(self.scope.use(self._owned(x)) for x in init)
+        carried = tuple(self.scope.use(self._copy(x)) for x in init)
         made = self.scope.apply(_HIGHER.while_loop, *modules, carried, tuple(operands))
         return [Array(x.shape, x.dtype, r) for x, r in zip(init, self.scope.items(made, len(init)), strict=True)]
 
     def _owned(self, x: Array) -> Ref:
         """A contiguous tensor: loops want carries of one layout all along, branches want results of one layout."""
-        return self.call("aten::clone", self.full(x), torch.contiguous_format) if x.ndim else self.full(x)
+        return self._copy(x) if x.ndim else self.full(x)
+
+    def _copy(self, x: Array) -> Ref:
+        """A tensor of its own. torch.export tells the operands of an operator apart by identity: a carry that is also
+        captured would otherwise be taken for the captured tensor inside the region."""
+        return self.call("aten::clone", self.full(x), torch.contiguous_format)
 
     def _scan(
         self, node: Loop, consts: list[Array], init: list[Array], xs: list[Array], emit_body: Callable
     ) -> list[Array]:
         length = node.length or 0
         stacked = node.outputs[node.n_carry :]
-        rows = [self._owned(x) for x in xs]
+        rows = [self._copy(x) for x in xs]
         if node.reverse:
             rows = [self.call("aten::flip", row, [0]) for row in rows]
         slices = [Array(x.shape[1:], x.dtype) for x in xs]
@@ -200,7 +205,7 @@ class FxTarget(Aten):
         n, m = len(init), len(xs)
         body = self._region([*init, *slices], lambda s: emit_body([*consts, *s[: n + m]]), fresh=True)
         modules, operands = self._attach((body,), ("scan_body",), (False,))
-        carried = [self.scope.use(self._owned(x)) for x in init]
+        carried = [self.scope.use(self._copy(x)) for x in init]
         made = self.scope.apply(_HIGHER.scan, modules[0], carried, [self.scope.use(r) for r in rows], tuple(operands))
         refs = self.scope.items(made, n + len(stacked))
         out = [Array(x.shape, x.dtype, ref) for x, ref in zip(init, refs)]

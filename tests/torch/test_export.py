@@ -75,6 +75,11 @@ PROGRAMS = {
         (X, XS),
         "scan",
     ),
+    "scalar-carried-and-captured": (
+        jax.grad(lambda b: (lambda s: s[0] + 2 * s[1])(lax.fori_loop(0, 2, lambda i, s: (s[0] * b, s[1] + s[0]), (b, b)))),
+        (jnp.float64(0.6),),
+        "scan",
+    ),
     "random": (lambda seed: jax.random.bits(jax.random.key(seed), (5,)), (jnp.uint32(3),), None),
     "rows": (lambda x, xs: lax.fori_loop(0, 5, lambda i, t: t.at[i + 1].set(t[i] * x), xs), (X, XS), "while_loop"),
 }  # fmt: skip
