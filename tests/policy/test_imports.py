@@ -104,7 +104,8 @@ def test_no_file_names_the_machine_it_was_made_on():
     listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, cwd=ROOT)
     if listed.returncode:
         pytest.skip("not a git checkout")
-    markers = [str(ROOT.parent) + "/", "../shared", "pypi.org", "registry.npmjs"]
+    here = [] if ROOT.parent.as_posix() in ("/", "/tmp", "/home", "/root") else [f"{ROOT.parent}/"]
+    markers = [*here, "../shared", "pypi.org", "registry.npmjs"]
     wrong = []
     for name in listed.stdout.split():
         path = ROOT / name
