@@ -11,9 +11,9 @@ import torch
 
 from ..lowering import lower
 from ..lowering.builder import emit
-from ..lowering.program import Branch, Const, Loop, Op, Program
+from ..lowering.program import Branch, Loop, Program
 from . import ops
-from .aten import CARRIER, Array, Aten, carrier, signed_view
+from .aten import CARRIER, Array, carrier, signed_view
 from .fx_graph import Ref, Scope
 from .script import tensor_of, zero_of
 
@@ -22,7 +22,7 @@ __all__ = ["FxTarget", "to_exported_program"]
 _HIGHER = torch.ops.higher_order
 
 
-class FxTarget(Aten):
+class FxTarget(ops.CoreOps):
     """The Builder for torch.export: straight-line ATen operators, cond, while_loop and scan."""
 
     name = target = "export"
@@ -73,21 +73,6 @@ class FxTarget(Aten):
         return self.call("aten::index_copy", x, axis, self._positions(start, size, extent - size), update)
 
     # Builder
-
-    def supports(self, node: Op) -> str | None:
-        return ops.supports(node)
-
-    def const(self, value: Const) -> Array:
-        array = value.array
-        if value.ndim == 0:
-            if array.dtype.name == "bfloat16":
-                return Array((), value.dtype, scalar=float(array))
-            return Array((), value.dtype, scalar=array.view(signed_view(array.dtype)).item())
-        return Array(value.shape, value.dtype, self.constant(array))
-
-    def op(self, node: Op, inputs: Sequence[Array]) -> Sequence[Array]:
-        out = ops.ROWS[node.name](self, node, *inputs)
-        return out if isinstance(out, list) else [out]
 
     def _region(self, inputs: Sequence[Array], body: Callable[[list[Array]], Sequence[Array]], fresh: bool) -> _Part:
         """Emit a region in a scope of its own. fresh: the inputs are new placeholders; else the region captures them."""
@@ -215,11 +200,6 @@ class FxTarget(Aten):
 
     def tuple(self, values: Sequence[Array]) -> Any:
         return [self._returned(v) for v in values]
-
-    def received(self, ref: Ref, value: Any) -> Array:
-        if value.dtype.name in CARRIER:
-            ref = self.call("aten::view_copy", ref, carrier(value.dtype))
-        return Array(value.shape, value.dtype, ref)
 
     def _returned(self, x: Array) -> Ref:
         ref = self.full(x)

@@ -366,10 +366,6 @@ def _unpack(v: Any, kind: Any) -> Any:
     return v if kind[0] == "array" else number(v, {"bool": bool, "int": int, "float": float}[kind[0]])
 
 
-def _pack(v: Any) -> Any:
-    return _as_kind(v, _kind_of(v))
-
-
 # ---- reading graphs
 
 

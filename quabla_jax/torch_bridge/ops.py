@@ -6,15 +6,15 @@ lowering from others where it knows how, and refused where not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..lowering.core_ops import CORE_OPS
-from ..lowering.program import Op
+from ..lowering.program import Const, Op, Value
 from . import ops_linalg, ops_pointwise, ops_reduce, ops_shape
-from .aten import torch_dtype
+from .aten import CARRIER, Array, Aten, carrier, signed_view, torch_dtype
 
-__all__ = ["ROWS", "supports"]
+__all__ = ["ROWS", "CoreOps", "supports"]
 
 ROWS: dict[str, Callable[..., Any]] = {}
 for _module in (ops_pointwise, ops_shape, ops_reduce, ops_linalg):
@@ -61,3 +61,29 @@ def _supports_conv(node: Op) -> str | None:
     if dtype.kind in "biu" and dtype.itemsize > 2:
         return f"PyTorch has no exact convolution of {dtype.name}"
     return None
+
+
+class CoreOps(Aten):
+    """The part of a Builder that both torch targets share: constants, core ops, and tensors as they come in."""
+
+    def supports(self, node: Op) -> str | None:
+        return supports(node)
+
+    def const(self, value: Const) -> Array:
+        array = value.array
+        if value.ndim == 0:
+            if array.dtype.kind == "V":
+                return Array((), value.dtype, scalar=float(array))
+            if array.dtype.kind == "u":
+                array = array.view(signed_view(array.dtype))
+            return Array((), value.dtype, scalar=array.item())
+        return Array(value.shape, value.dtype, self.constant(array))
+
+    def op(self, node: Op, inputs: Sequence[Array]) -> Sequence[Array]:
+        out = ROWS[node.name](self, node, *inputs)
+        return out if isinstance(out, list) else [out]
+
+    def received(self, ref: Any, value: Value) -> Array:
+        if value.dtype.name in CARRIER:
+            ref = self.call("aten::view_copy", ref, carrier(value.dtype))
+        return Array(value.shape, value.dtype, ref)

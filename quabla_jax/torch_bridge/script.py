@@ -13,9 +13,9 @@ import torch
 
 from ..lowering import lower
 from ..lowering.builder import emit
-from ..lowering.program import Branch, Const, Loop, Op, Program, Value
+from ..lowering.program import Branch, Loop, Program
 from . import ops
-from .aten import CARRIER, Array, Aten, carrier, signed_view
+from .aten import CARRIER, Array, signed_view
 from .counters import Counter, simplify, uses
 from .graph_builder import GraphBuilder
 from .modules import assemble, parameter_paths
@@ -35,7 +35,7 @@ def tensor_of(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-class ScriptTarget(Aten):
+class ScriptTarget(ops.CoreOps):
     """The Builder that the lowering's driver feeds, and the operators that the rows call."""
 
     name = target = "torchscript"
@@ -82,23 +82,6 @@ class ScriptTarget(Aten):
         return self.call("aten::slice_scatter", x, update, axis, begin, self.call("aten::add", begin, size), 1)
 
     # Builder: what the driver calls
-
-    def supports(self, node: Op) -> str | None:
-        return ops.supports(node)
-
-    def const(self, value: Const) -> Array:
-        array = value.array
-        if value.ndim == 0:
-            if array.dtype.kind == "V":
-                return Array((), value.dtype, scalar=float(array))
-            if array.dtype.kind == "u":
-                array = array.view(signed_view(array.dtype))
-            return Array((), value.dtype, scalar=array.item())
-        return Array(value.shape, value.dtype, self.constant(array))
-
-    def op(self, node: Op, inputs: Sequence[Array]) -> Sequence[Array]:
-        out = ops.ROWS[node.name](self, node, *inputs)
-        return out if isinstance(out, list) else [out]
 
     def branch(
         self,
@@ -227,11 +210,6 @@ class ScriptTarget(Aten):
         return refs[0] if len(refs) == 1 else self.gb.tuple_(*refs)
 
     # the module's boundary: unsigned tensors come in and go out as themselves
-
-    def received(self, ref: Ref, value: Value) -> Array:
-        if value.dtype.name in CARRIER:
-            ref = self.call("aten::view_copy", ref, carrier(value.dtype))
-        return Array(value.shape, value.dtype, ref)
 
     def returned(self, x: Array) -> Ref:
         ref = self.full(x)
