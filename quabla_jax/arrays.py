@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import dtypes
-from .lowering.jax_api import no_trace_active
+from .lowering.jax_api import concrete_array, no_trace_active
 
 __all__ = [
     "Array",
@@ -154,17 +154,24 @@ def _from_buffer(obj: Any) -> np.ndarray:
 
 def _convert(obj: Any, dtype: np.dtype | None) -> jax.Array:
     if isinstance(obj, jax.Array):
-        return obj if dtype is None or obj.dtype == dtype else cast(obj, dtype)
-    data = _from_nested(obj) if isinstance(obj, (list, tuple, bool, int, float)) else _from_buffer(obj)
+        return weak_float(obj) if dtype is None else obj if obj.dtype == dtype else cast(obj, dtype)
+    nested = isinstance(obj, (list, tuple, bool, int, float))
+    data = _from_nested(obj) if nested else _from_buffer(obj)
     if dtype is not None and data.dtype != dtype:
         with np.errstate(over="ignore"):
             data = data.astype(dtype)
-    return jnp.asarray(data)
+    # JAX takes a buffer over as it is, and the caller may go on writing to this one.
+    return concrete_array(data if nested else data.copy())
 
 
 def cast(x: jax.Array, dtype: np.dtype) -> jax.Array:
     """`x` in `dtype`, strongly typed; to bool: nonzero or NaN is True."""
     return x != 0 if dtype == np.bool_ and x.dtype != np.bool_ else jax.lax.convert_element_type(x, dtype)
+
+
+def weak_float(x: jax.Array) -> jax.Array:
+    """`x`; a weakly typed integer array, what JAX makes of mask * 2, as the weak float that it is in Quabla."""
+    return x * 1.0 if getattr(x, "weak_type", False) and jnp.issubdtype(x.dtype, jnp.integer) else x
 
 
 @concrete
@@ -260,7 +267,7 @@ def common_shape(*shapes: Any) -> tuple[int, ...]:
 
 @concrete
 def _filled(x: Any, value: float, dtype: Any) -> jax.Array:
-    like = x if isinstance(x, jax.Array) else asarray(x)
+    like = asarray(x)
     with jax.ensure_compile_time_eval():
         return jnp.full(like.shape, value, like.dtype if dtype is None else dtypes.resolve(dtype))
 
@@ -268,7 +275,7 @@ def _filled(x: Any, value: float, dtype: Any) -> jax.Array:
 def full_like(x: Any, fill_value: Any, dtype: Any = None) -> jax.Array:
     """A constant of the shape and dtype of `x` filled with `fill_value`; for a traced `x` too it is no tracer."""
     if isinstance(fill_value, jax.Array):
-        like = x if isinstance(x, jax.Array) else asarray(x)
+        like = asarray(x)
         return full(like.shape or (), fill_value, like.dtype if dtype is None else dtype)
     return _filled(x, fill_value, dtype)
 

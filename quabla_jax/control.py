@@ -84,7 +84,7 @@ def _carry(value: Any) -> jax.Array:
 def _operands(values: Iterable[Any]) -> tuple[jax.Array, ...]:
     if not isinstance(values, Iterable):
         raise TypeError(f"operands must be a tuple or list of arrays, got {type(values).__name__}; write (x,) for one")
-    return tuple(strong(asarray(value)) for value in values)
+    return tuple(strong(value if is_array(value) else asarray(value)) for value in values)
 
 
 def _next_carry(result: Any, like: Any) -> jax.Array:

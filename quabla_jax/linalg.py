@@ -21,7 +21,7 @@ from . import _factor, _kinks
 from ._krylov import cg, gmres
 from ._staging import runtime_check
 from .arrays import broadcast, common_shape, concrete, is_tracer
-from .promotion import align, as_operand, numeric, refuse_bool
+from .promotion import align, as_operand, keeps_weak, numeric, refuse_bool
 from .reductions import axes_of
 from .reductions import max as _max
 from .reductions import min as _min
@@ -192,6 +192,7 @@ def inv(a: Any) -> jax.Array:
 
 
 @concrete
+@keeps_weak
 def eigh(a: Any) -> EighResult:
     """Eigenvalues, ascending, and eigenvectors of the symmetric part (a + a^T) / 2; the largest entry of every vector
     is positive. The gradient of vectors is NaN where eigenvalues repeat."""
@@ -199,6 +200,7 @@ def eigh(a: Any) -> EighResult:
 
 
 @concrete
+@keeps_weak
 def qr(a: Any, mode: str = "reduced") -> Any:
     """The QR factorization with a non-negative diagonal of R.
 
@@ -222,6 +224,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 
 
 @concrete
+@keeps_weak
 def svd(a: Any, full_matrices: bool = False, compute_uv: bool = True) -> Any:
     """The singular value decomposition SVDResult(U, S, Vh), economical by default; S alone without `compute_uv`.
     The largest entry of each column of U is positive. Extra columns of full matrices have no derivative
@@ -239,6 +242,7 @@ def svd(a: Any, full_matrices: bool = False, compute_uv: bool = True) -> Any:
 
 
 @concrete
+@keeps_weak
 def lstsq(a: Any, b: Any, return_residuals: bool = False) -> Any:
     """The least-squares solution of a @ x ~ b through QR: of a tall matrix the minimizer, of a wide one the solution
     of least norm. Rank deficiency is not detected. With `return_residuals` an LstsqResult."""
@@ -297,6 +301,7 @@ def _matrix_norm(x: jax.Array, order: Any, axes: tuple[int, ...], keepdims: bool
 
 
 @concrete
+@keeps_weak
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """A vector norm over one axis or a matrix norm over two, with NumPy's orders.
 
@@ -337,6 +342,7 @@ def matrix_power(a: Any, n: int) -> jax.Array:
 
 
 @concrete
+@keeps_weak
 def pinv(a: Any, rtol: Any = None) -> jax.Array:
     """The pseudo-inverse through `svd`; singular values at or below `rtol` times the largest count as zero, by
     default max(m, n) * eps (NumPy's rule; JAX takes ten times that)."""

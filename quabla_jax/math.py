@@ -19,7 +19,7 @@ from jax import lax
 from . import _kinks
 from .arrays import asarray, common_shape, concrete, is_number, kind_name
 from .dtypes import short
-from .promotion import align, as_operand, numeric, operands, weak_scalar
+from .promotion import align, as_operand, keeps_weak, numeric, operands, weak_scalar
 
 __all__ = [
     "abs", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "atan2", "cbrt", "ceil", "clip", "cos", "cosh",
@@ -32,6 +32,7 @@ __all__ = [
 
 def _unary(name: str, fun, note: str = ""):
     @concrete
+    @keeps_weak
     def function(x: Any) -> jax.Array:
         return fun(numeric(name, x))
 
@@ -141,6 +142,7 @@ def clip(x: Any, lo: Any = None, hi: Any = None) -> jax.Array:
 
 
 @concrete
+@keeps_weak
 def power(x1: Any, x2: Any) -> jax.Array:
     """x1 ** x2. Differentiation: at x1 = 0 the slope in x1 is 0 for x2 < 1, 1 for x2 = 1, 0 above; for x1 <= 0 the
     slope in x2 is 0; a Python int exponent >= 0 is exact repeated multiplication."""
@@ -203,6 +205,7 @@ def _fmod_jvp(primals, tangents):
 
 
 @concrete
+@keeps_weak
 def mod(x1: Any, x2: Any) -> jax.Array:
     """The remainder with the sign of x2 (Python's % on floats), formed from the exact `fmod`; a zero result carries
     the sign of x2. Slopes 1 and -floor(x1 / x2), and 0 and 0 where the result is exactly zero."""
@@ -217,6 +220,7 @@ remainder = mod
 
 
 @concrete
+@keeps_weak
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> jax.Array:
     """`x` with NaN and the infinities replaced, the latter by the limits of the dtype unless given. Replaced entries
     have slope 0. `copy` is there for NumPy's sake: arrays are immutable."""

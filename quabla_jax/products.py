@@ -13,7 +13,7 @@ from jax import lax
 from . import linalg
 from .arrays import asarray, broadcast, common_shape, concrete, is_number, is_tracer
 from .math import not_equal
-from .promotion import align, as_operand, numeric, operands, refuse_bool
+from .promotion import align, as_operand, keeps_weak, numeric, operands, refuse_bool
 from .reductions import sum as _sum
 from .shapes import along_axis, concat, one_axis, static_int, static_ints
 
@@ -177,6 +177,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 
 
 @concrete
+@keeps_weak
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> jax.Array:
     """The integral of `y` along `axis` by the trapezoidal rule, at points `x` (a vector, or of y's shape) or with
     spacing `dx`; one sample integrates to 0."""
@@ -198,6 +199,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> jax.Array
 
 
 @concrete
+@keeps_weak
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> jax.Array:
     """The piecewise linear interpolant through (xp, fp) at `x`.
 

@@ -6,21 +6,26 @@ next to a float one counts as 0 and 1, and arithmetic on bools alone is refused.
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from . import dtypes
-from .arrays import asarray, cast, common_shape, is_number, kind_name
+from .arrays import asarray, cast, common_shape, is_number, kind_name, weak_float
+from .lowering.jax_api import with_weak_type
 
-__all__ = ["align", "as_operand", "numeric", "operands", "refuse_bool"]
+__all__ = ["align", "as_operand", "keeps_weak", "numeric", "operands", "refuse_bool"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def as_operand(x: Any) -> jax.Array:
-    """`x` itself if it is an array, else `asarray(x)`."""
-    return x if isinstance(x, jax.Array) else asarray(x)
+    """`x` as an operand: an array stays itself (what mask * 2 gives becomes a weak float), else `asarray(x)`."""
+    return weak_float(x) if isinstance(x, jax.Array) else asarray(x)
 
 
 def refuse_bool(op: str, *xs: jax.Array) -> None:
@@ -41,11 +46,12 @@ def numeric(op: str, x: Any) -> jax.Array:
 
 
 def floating(x: jax.Array) -> jax.Array:
-    """An integer array as the default float; others unchanged. (Integer arrays are an extension: Quabla has none.)"""
+    """An integer array as the default float, a weak one as a weak float; others unchanged."""
+    x = weak_float(x)
     return cast(x, dtypes.default_float()) if jnp.issubdtype(x.dtype, jnp.integer) else x
 
 
-def _is_weak(x: jax.Array) -> bool:
+def _is_weak(x: Any) -> bool:
     return bool(getattr(x, "weak_type", False))
 
 
@@ -68,6 +74,24 @@ def align(op: str, *xs: jax.Array) -> list[jax.Array]:
         return xs_f
     # Only weak floats and masks: the masks become weak floats as well.
     return [x * 1.0 if x.dtype == np.bool_ else x for x in xs_f]
+
+
+def keeps_weak(fun: Function) -> Function:
+    """Makes the floats that `fun` returns weak where its operands are, whatever JAX's functions inside make of them."""
+
+    @functools.wraps(fun)
+    def call(*args, **kwargs):
+        out = fun(*args, **kwargs)
+        given = [*args, *kwargs.values()] if kwargs else args
+        if not any(map(_is_weak, given)) or any(map(_is_strong, given)):
+            return out
+        return jax.tree.map(lambda x: with_weak_type(x, jnp.issubdtype(x.dtype, jnp.floating)), out)
+
+    return call  # type: ignore[return-value]  # wraps keeps the signature
+
+
+def _is_strong(x: Any) -> bool:
+    return isinstance(x, jax.Array) and x.dtype != np.bool_ and not _is_weak(x)
 
 
 def _pair(x1: Any, x2: Any) -> tuple[jax.Array, jax.Array]:

@@ -20,7 +20,7 @@ from jax import lax
 from . import _kinks
 from .arrays import concrete
 from .dtypes import short
-from .promotion import as_operand, numeric
+from .promotion import as_operand, keeps_weak, numeric
 
 __all__ = [
     "all", "any", "cumsum", "log_softmax", "logsumexp", "max", "mean", "min", "norm", "prod", "softmax", "std", "sum",
@@ -60,6 +60,7 @@ def _narrow(total: jax.Array, x: jax.Array) -> jax.Array:
 
 
 @concrete
+@keeps_weak
 def sum(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """The sum over `axis`; float32 accumulates in float64."""
     x = numeric("sum", x)
@@ -67,6 +68,7 @@ def sum(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
 
 
 @concrete
+@keeps_weak
 def mean(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """The mean over `axis`; float32 accumulates in float64."""
     x = numeric("mean", x)
@@ -75,6 +77,7 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
 
 
 @concrete
+@keeps_weak
 def prod(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """The product over `axis`. Derivatives are exact where entries are zero."""
     x = numeric("prod", x)
@@ -87,6 +90,7 @@ def _extreme(x: jax.Array, axes: tuple[int, ...], keepdims: bool, largest: bool)
 
 
 @concrete
+@keeps_weak
 def max(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """The largest entry over `axis`; ties share the slope equally, NaN spreads."""
     x = numeric("max", x)
@@ -94,6 +98,7 @@ def max(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
 
 
 @concrete
+@keeps_weak
 def min(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """The smallest entry over `axis`; ties share the slope equally, NaN spreads."""
     x = numeric("min", x)
@@ -101,6 +106,7 @@ def min(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
 
 
 @concrete
+@keeps_weak
 def norm(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """The 2-norm over `axis` (several axes count as one vector), scaled so that no square overflows; gradient and
     Hessian are zero at the origin."""
@@ -138,6 +144,7 @@ def all(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
 
 
 @concrete
+@keeps_weak
 def cumsum(x: Any, axis: int | None = None, reverse: bool = False) -> jax.Array:
     """Running sums along `axis` (of the flattened array for None), from the end with `reverse`."""
     x = numeric("cumsum", x)
@@ -148,6 +155,7 @@ def cumsum(x: Any, axis: int | None = None, reverse: bool = False) -> jax.Array:
 
 
 @concrete
+@keeps_weak
 def var(x: Any, axis: Any = None, keepdims: bool = False, ddof: int = 0) -> jax.Array:
     """The variance over `axis` in two passes; the divisor is max(n - ddof, 0)."""
     x = numeric("mean", x)
@@ -165,6 +173,7 @@ def std(x: Any, axis: Any = None, keepdims: bool = False, ddof: int = 0) -> jax.
 
 
 @concrete
+@keeps_weak
 def _root(x: jax.Array) -> jax.Array:
     return _kinks.root(x)
 
@@ -175,6 +184,7 @@ def _shifted(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
 
 
 @concrete
+@keeps_weak
 def softmax(x: Any, axis: Any = -1) -> jax.Array:
     """exp(x) / sum(exp(x)) along `axis`, without overflow; NaN where a slice holds +inf or only -inf."""
     x = numeric("max", x)
@@ -184,6 +194,7 @@ def softmax(x: Any, axis: Any = -1) -> jax.Array:
 
 
 @concrete
+@keeps_weak
 def log_softmax(x: Any, axis: Any = -1) -> jax.Array:
     """log(softmax(x)) along `axis`, without overflow or underflow."""
     x = numeric("max", x)
@@ -193,6 +204,7 @@ def log_softmax(x: Any, axis: Any = -1) -> jax.Array:
 
 
 @concrete
+@keeps_weak
 def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """log(sum(exp(x))) over `axis`, without overflow: -inf for a slice of only -inf, inf for one that holds inf."""
     x = numeric("max", x)

@@ -14,7 +14,7 @@ import numpy as np
 
 from .arrays import any_tracer, broadcast, concrete, fitting, is_number, kind_name, shape_of
 from .arrays import cast as _cast
-from .promotion import align, as_operand
+from .promotion import align, as_operand, keeps_weak
 from .reductions import axes_of
 from .reductions import sum as _sum
 
@@ -324,6 +324,7 @@ def _pad_constant(x: jax.Array, axis: int, width: tuple[int, int], fill: tuple[A
 
 
 @concrete
+@keeps_weak
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> jax.Array:
     """The diagonal `offset` of the matrices on two axes, as a new last axis. Raises ValueError for an empty one."""
     x = as_operand(a)
