@@ -17,7 +17,8 @@ def _optional(package: str, describe) -> tuple[str, str, str]:
 def _mlx() -> str:
     import mlx.core as mx
 
-    return f"default device {mx.default_device()}"
+    found = ["mlx:cpu", *(["mlx:gpu"] if mx.is_available(mx.gpu) else [])]
+    return f"{', '.join(found)}; default device {mx.default_device()}"
 
 
 def _torch() -> str:

@@ -19,10 +19,15 @@ __all__ = ["Lowered", "jit"]
 # ---- targets -----------------------------------------------------------------------------------------------
 
 
+MLX_DEVICES = ("mlx", "mlx:cpu", "mlx:gpu")
+
+
 def _resolve_device(device: Any) -> Any:
-    """None, "mlx", or the jax.Device that a device name stands for."""
-    if device is None or device == "mlx":
+    """None, one of MLX_DEVICES, or the jax.Device that a device name stands for."""
+    if device is None:
         return device
+    if isinstance(device, str) and device in MLX_DEVICES:
+        return _checked_mlx(device)
     platform, _, ordinal = device.partition(":") if isinstance(device, str) else ("", "", "")
     known = platform in ("cpu", "cuda", "tpu") and (not ordinal or (platform == "cuda" and ordinal.isdigit()))
     if not known or (isinstance(device, str) and device.endswith(":")):
@@ -55,10 +60,19 @@ def _on_device(fun: Callable[..., Any], device: Any) -> Callable[..., Any]:
     return run
 
 
-def _on_mlx(fun: Callable[..., Any]) -> Callable[..., Any]:
-    from . import mlx_backend  # loaded late: mlx is optional
+def _checked_mlx(device: str) -> str:
+    """The name, where this machine has the device. "mlx" asks nothing, so that MLX is loaded at the first call."""
+    if device != "mlx":
+        from . import mlx_backend  # loaded late: mlx is optional
 
-    return mlx_backend.jit(fun)  # pyright: ignore[reportAttributeAccessIssue]
+        mlx_backend.jit(abs, device=device)  # pyright: ignore[reportAttributeAccessIssue]
+    return device
+
+
+def _on_mlx(fun: Callable[..., Any], device: str) -> Callable[..., Any]:
+    from . import mlx_backend
+
+    return mlx_backend.jit(fun, device=device)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _mlx_stand_in(leaf: Any) -> Any:
@@ -89,10 +103,10 @@ class Lowered:
         self._staged = staged
         self.program = staged.jaxpr
         avals = arguments.avals
-        if transform.target == "mlx":
+        if transform.on_mlx:
             from . import mlx_backend
 
-            self._lowered = mlx_backend.lower(staged, *avals)  # pyright: ignore[reportAttributeAccessIssue]
+            self._lowered = mlx_backend.lower(staged, *avals, device=transform.target)  # pyright: ignore[reportAttributeAccessIssue]
         else:
             self._lowered = jax.jit(staged).lower(*avals)
 
@@ -143,7 +157,8 @@ class Jit(Transform):
         if precision not in (None, "float64"):
             raise ValueError(f'precision must be None or "float64", got {precision!r}')
         self.target = _resolve_device(device)
-        if precision is not None and self.target == "mlx":
+        self.on_mlx = self.target in MLX_DEVICES
+        if precision is not None and self.on_mlx:
             raise UnsupportedOperationError('precision="float64" is not supported on mlx', device="mlx")
         self.max_traces = max_traces
         self.names = _positional_names(fun)
@@ -208,11 +223,10 @@ class Jit(Transform):
         return arguments, extra, remaining
 
     def call(self, *args: Any, **keywords: Any) -> Any:
-        on_mlx = self.target == "mlx"
-        arguments, extra, static = self.bind(args, keywords, _mlx_stand_in if on_mlx else None)
+        arguments, extra, static = self.bind(args, keywords, _mlx_stand_in if self.on_mlx else None)
         compile = None
-        if on_mlx:
-            compile = _on_mlx
+        if self.on_mlx:
+            compile = lambda fun: _on_mlx(fun, self.target)
         elif self.target is not None:
             compile = lambda fun: _on_device(fun, self.target)
         return self.execute(arguments, lambda: self._program(arguments.layout(), static), compile, extra)
@@ -295,7 +309,8 @@ def jit(
 
     Arguments:
         fun: a function of pytrees. Left out: a decorator is returned.
-        device: None (jax's default device), "cpu", "cuda", "cuda:N", "tpu", or "mlx".
+        device: None (jax's default device), "cpu", "cuda", "cuda:N", "tpu", "mlx" (MLX's own default device),
+            "mlx:cpu" or "mlx:gpu".
         static_argnums, static_argnames: arguments that are hashed into the signature and passed on as they are.
         max_traces: a positive int.
         precision: None or "float64" (what every target but mlx does anyway).

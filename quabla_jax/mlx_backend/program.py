@@ -14,11 +14,13 @@ import mlx.core as mx
 import numpy as np
 
 from .. import lowering
+from ..errors import UnsupportedOperationError
 from ..lowering.program import Op, Program
 from . import convert
 from .kernels import Emitter
 from .ops import supports
 from .passes import simplified
+from .progress import watched
 from .runtime import Plan
 from .target import Target
 
@@ -38,7 +40,9 @@ def target_of(device: str) -> Target:
     if device not in kinds:
         raise ValueError(f'device must be "mlx", "mlx:cpu" or "mlx:gpu", got {device!r}')
     if device == "mlx:gpu" and not mx.is_available(mx.gpu):
-        raise ValueError('device "mlx:gpu": this MLX has no GPU; use "mlx" or "mlx:cpu"')
+        raise UnsupportedOperationError(
+            'device "mlx:gpu": this MLX has no GPU; use "mlx" or "mlx:cpu"', device="mlx:gpu"
+        )
     return Target(mx.Device(kinds[device], 0), device)
 
 
@@ -84,9 +88,10 @@ class MlxProgram:
     when it is dropped, they are.
     """
 
-    def __init__(self, program: Program, target: Target, key_outputs: Sequence[Any]):
+    def __init__(self, program: Program, target: Target, key_outputs: Sequence[Any], keywords: bool = False):
         self.program = program
         self.target = target
+        self._keywords = keywords  # lowered from a call: the tree is that of (list of arguments, keyword arguments)
         self._key_outputs = list(key_outputs)
         self._plan: Plan | None = None
         self._lock = threading.Lock()
@@ -103,18 +108,20 @@ class MlxProgram:
         if self._plan is None:
             with self._lock:
                 if self._plan is None:
-                    self._plan = Plan(simplified(self.program), Emitter(self.target))
+                    self._plan = Plan(simplified(watched(self.program)), Emitter(self.target))
         return self._plan
 
     def compile(self) -> Callable[..., Any]:
-        """A callable that takes arguments of the same structure, shapes and dtypes as those lowered for.
+        """A callable that takes arguments of the same structure, shapes and dtypes as those lowered for; static ones are
 
-        Gives mx arrays where any argument is one, else jax arrays.
+        left out. Gives mx arrays where any argument is one, else jax arrays.
         """
         self.plan  # noqa: B018
 
-        def run(*args: Any) -> Any:
-            leaves, tree = jax.tree.flatten(args)
+        def run(*args: Any, **keywords: Any) -> Any:
+            if keywords and not self._keywords:
+                raise TypeError(f"this program takes no keyword arguments, got {', '.join(keywords)}")
+            leaves, tree = jax.tree.flatten((list(args), keywords) if self._keywords else args)
             if tree != self.program.in_tree:
                 raise TypeError(f"this program takes arguments of the structure {self.program.in_tree}, got {tree}")
             return self.call(leaves)
@@ -182,9 +189,7 @@ def _warn_double() -> None:
         )
 
 
-def _lower(
-    fun: Callable[..., Any], args: Sequence[Any], target: Target, static_argnums: Sequence[int] = ()
-) -> MlxProgram:
+def _lower(fun: Callable[..., Any], args: Sequence[Any], target: Target, keywords: bool = False) -> MlxProgram:
     impls: list[Any] = []
 
     @functools.wraps(fun, updated=())
@@ -193,12 +198,10 @@ def _lower(
         impls[:] = [jax.random.key_impl(leaf) if _is_key(leaf) else None for leaf in jax.tree.leaves(out)]
         return out
 
-    static = {i % len(args) for i in static_argnums} if args else set()
-    abstract = [a if i in static else jax.tree.map(_abstract, a) for i, a in enumerate(args)]
     builder = _Refusals(target)
-    program = lowering.lower(noting_keys, *abstract, static_argnums=tuple(static), builder=builder)
+    program = lowering.lower(noting_keys, *jax.tree.map(_abstract, tuple(args)), builder=builder)
     lowering.check(program, builder)
-    return MlxProgram(program, target, impls)
+    return MlxProgram(program, target, impls, keywords)
 
 
 def lower(fun: Callable[..., Any], *args: Any, device: str = "mlx") -> MlxProgram:
@@ -310,7 +313,7 @@ class _Jit:
             rest = iter(dynamic)
             return fun(*(a if i in static else next(rest) for i, a in enumerate(args)), **moving, **fixed)
 
-        return _lower(on_dynamic, ([a for i, a in enumerate(args) if i not in static], moving), target)
+        return _lower(on_dynamic, ([a for i, a in enumerate(args) if i not in static], moving), target, keywords=True)
 
 
 def jit(

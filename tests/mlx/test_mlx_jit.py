@@ -18,6 +18,8 @@ import mlx.core as mx
 
 import quabla_jax
 from quabla_jax import mlx_backend
+from quabla_jax.mlx_backend import program
+from quabla_jax.mlx_backend.target import Target
 
 F32 = jnp.float32
 
@@ -145,9 +147,62 @@ def test_devices():
         assert mlx_backend.jit(lambda x: x + 1, device=name)(x).tolist() == [2, 2]
     with pytest.raises(ValueError, match='"mlx:cpu"'):
         mlx_backend.jit(lambda x: x, device="cuda")
-    if not mx.is_available(mx.gpu):
-        with pytest.raises(ValueError, match="no GPU"):
-            mlx_backend.jit(lambda x: x, device="mlx:gpu")
+
+
+@pytest.mark.parametrize("door", [mlx_backend.jit, quabla_jax.jit], ids=["mlx_backend.jit", "qb.jit"])
+@pytest.mark.parametrize("name", ["mlx", "mlx:cpu", "mlx:gpu"])
+def test_each_device_by_its_name(door, name):
+    """Control flow and all; a device that is not there is refused by name before anything is traced."""
+    fun = lambda x: lax.fori_loop(0, 3, lambda i, c: c * 2, x)
+    if name == "mlx:gpu" and not mx.is_available(mx.gpu):
+        with pytest.raises(quabla_jax.UnsupportedOperationError, match='"mlx:gpu": this MLX has no GPU') as error:
+            door(fun, device=name)
+        assert error.value.device == "mlx:gpu"
+        return
+    ours = door(fun, device=name)
+    assert ours(jnp.ones(2, F32)).tolist() == [8, 8]
+    assert ours.lower(jnp.ones(2, F32)).compile()(jnp.ones(2, F32)).tolist() == [8, 8]
+    assert isinstance(ours(mx.ones(2)), mx.array)
+
+
+def test_a_lowered_call_takes_what_the_call_took():
+    ours = mlx_backend.jit(lambda x, n, *, scale, add: x * scale + n + add, static_argnums=1, static_argnames="add")
+    x = jnp.ones(2, F32)
+    run = ours.lower(x, 3, scale=F32(2), add=1).compile()
+    assert run(x, scale=F32(5)).tolist() == [9, 9]
+    with pytest.raises(TypeError, match="structure"):
+        run(x)
+    with pytest.raises(TypeError, match="no keyword arguments, got y"):
+        mlx_backend.lower(lambda x, y: x + y, x, x).compile()(x, y=x)
+
+
+def test_the_default_device_is_mlxs_own():
+    assert program.target_of("mlx").device == mx.default_device()
+    before = mx.default_device()
+    mx.set_default_device(mx.Device(mx.cpu, 0))
+    try:
+        assert program.target_of("mlx").cpu
+    finally:
+        mx.set_default_device(before)
+
+
+def test_float64_on_the_gpu_is_float32_with_one_warning(monkeypatch):
+    """Run on the CPU device by a target that says it has no float64, as the GPU's does."""
+
+    class NoDouble(Target):
+        double = property(lambda self: False)
+
+    monkeypatch.setattr(program, "target_of", lambda device: NoDouble(mx.Device(mx.cpu, 0)))
+    monkeypatch.setattr(program, "_warned", threading.Event())
+    ours = mlx_backend.jit(lambda x: lax.fori_loop(0, 3, lambda i, c: jnp.sin(c) + i, x))
+    x = jnp.linspace(0, 1, 4)
+    assert x.dtype == jnp.float64
+    with pytest.warns(UserWarning, match="no float64") as found:
+        out = ours(x)
+        again = mlx_backend.jit(lambda x: x + 1)(x)
+    assert len(found) == 1 and out.dtype == again.dtype == jnp.float64
+    np.testing.assert_allclose(out, jax.jit(lambda x: lax.fori_loop(0, 3, lambda i, c: jnp.sin(c) + i, x))(x), rtol=1e-6)
+    assert ours(mx.array(np.linspace(0, 1, 4, dtype=np.float32))).dtype == mx.float32
 
 
 @pytest.mark.parametrize(
