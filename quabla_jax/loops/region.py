@@ -15,7 +15,7 @@ import jax
 from jax import lax
 
 from ..lowering import jax_api as api
-from . import counted_batching, counted_rules, progress  # noqa: F401  (the first two register the rules of loop_p)
+from . import counted_batching, counted_rules, fused, progress  # noqa: F401  (the first two register the rules of loop_p)
 from .body import Body
 from .counted import loop_p
 from .plan import SHORT_LOOP, request_of
@@ -143,9 +143,12 @@ def _bind(eqn: Any, inputs: list[Any], request: Any) -> list[Any] | None:
     """
     loop = api.scan_equation(eqn)
     length = loop["length"]
-    if length < 2 or (request == "auto" and length <= SHORT_LOOP) or api.has_effects(loop["jaxpr"]):
+    short = request == "auto" and length <= SHORT_LOOP
+    if length < 2 or (short and not fused.wanted()) or api.has_effects(loop["jaxpr"]):
         return None
     g = body_of(loop["jaxpr"], loop["sizes"])
+    if short and fused.elements(g) is None:
+        return None
     trips = Trips(length, loop["reverse"], loop["unroll"], request)
     args = [
         a if isinstance(a, (jax.Array, api.Tracer)) else api.settle(a, t) for a, t in zip(inputs, g.avals, strict=True)

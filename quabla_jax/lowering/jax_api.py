@@ -156,6 +156,9 @@ def no_trace_active() -> bool:
 
 # ---- the loop engine (quabla_jax/loops) -------------------------------------------------------------------
 
+import importlib  # noqa: E402
+import logging  # noqa: E402
+import warnings  # noqa: E402
 from collections.abc import Callable, Sequence  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -350,6 +353,53 @@ def define_primitive(
     mlir.register_lowering(p, mlir.lower_fun(impl, multiple_results=True))
     ENGINE_IMPLS[p] = impl
     return p
+
+
+def define_kernel_lowering(p: Primitive, choose: Callable, platform: str) -> None:
+    """Let choose(**params) -> (*arrays) -> list, or None, define a primitive of `define_primitive` on one platform.
+
+    The primitive keeps its own definition where `choose` gives None, where the kernel cannot be lowered, and where XLA
+    is left to divide the program over several devices (it cannot divide a kernel; inside a full shard_map it need not).
+    """
+    general = mlir.lower_fun(ENGINE_IMPLS[p], multiple_results=True)
+
+    def lower(ctx, *args, **params):
+        kernel = choose(**params) if _on_one_device(ctx.module_context.axis_context) else None
+        if kernel is not None:
+            try:
+                with warnings.catch_warnings():  # 0.12 says that Pallas will lose its Triton backend in a later release
+                    warnings.filterwarnings("ignore", "The Pallas Triton backend", DeprecationWarning)
+                    return mlir.lower_fun(lambda *a, **_: kernel(*a), multiple_results=True)(ctx, *args)
+            except (NotImplementedError, TypeError, ValueError, RuntimeError, ImportError, AttributeError) as reason:
+                logging.getLogger("quabla_jax").debug("%s stays a loop on %s: %s", p, platform, reason)
+        return general(ctx, *args, **params)
+
+    mlir.register_lowering(p, lower, platform=platform)
+
+
+def _on_one_device(axis_context: Any) -> bool:
+    mesh, manual = getattr(axis_context, "mesh", None), getattr(axis_context, "manual_axes", frozenset())
+    if mesh is not None:
+        return set(manual) == set(mesh.axis_names)
+    return getattr(axis_context, "num_devices", None) in (None, 1)
+
+
+def pallas() -> Any:
+    """jax.experimental.pallas, which takes a while to import."""
+    return importlib.import_module("jax.experimental.pallas")
+
+
+def triton() -> Any:
+    """Pallas's Triton backend: masked load and store, debug_barrier, CompilerParams."""
+    return importlib.import_module("jax.experimental.pallas.triton")
+
+
+def pallas_kernel(kernel: Callable, programs: int, outs: list[Any], interpret: bool) -> Callable:
+    """A Pallas call of `programs` programs for NVIDIA GPUs, every operand whole."""
+    params = triton().CompilerParams(num_warps=4, num_stages=1)
+    return pallas().pallas_call(
+        kernel, out_shape=outs, grid=(programs,), interpret=interpret, compiler_params=params, name="elementwise_loop"
+    )
 
 
 ENGINE_IMPLS: dict[Primitive, Callable] = {}
