@@ -17,6 +17,7 @@ also interprets the kernels on any machine: that is how they are tested where th
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -260,7 +261,7 @@ def _loop(v: _View, args: Sequence[Any], trips: Trips, plan: Schedule | None, ke
             _write_all(lanes, out[1], y, place(t))
             return x
 
-        def block(r, x):
+        def block(plan, r, x):
             _write_all(lanes, out[2], pick(keep, x), plan.count - 1 - r if plan.reverse else r)
             return _repeat(0, plan.block, lambda j, x: one(r * plan.block + j, x), x)
 
@@ -268,7 +269,7 @@ def _loop(v: _View, args: Sequence[Any], trips: Trips, plan: Schedule | None, ke
         if plan is None:
             x = _repeat(0, length, one, x)
         else:
-            x = _repeat(0, plan.count, block, x)
+            x = _repeat(0, plan.count, functools.partial(block, plan), x)
             if plan.rest:
                 _write_all(lanes, out[3], pick(keep, x))
                 x = _repeat(plan.count * plan.block, length, one, x)
