@@ -51,10 +51,12 @@ def progress(label: str = "", *, display: Display | None = None) -> Iterator[Met
             advanced(loop, done), called from another thread.
 
     Loops of qb and of compat.lax alike; a loop inside another is part of its outer one. The reverse pass of a gradient
-    is silent. Compiled functions remember what they were traced under: one traced outside shows nothing, and one traced
-    inside goes on counting. Transforms: every one; the counter is an integer beside the carry.
+    is silent, and the lanes of a vmap are counted once. Compiled functions remember what they were traced under: one
+    traced outside shows nothing, and one traced inside goes on counting. Transforms: every one; the counter is an
+    integer beside the carry. Targets: XLA, and MLX, where the host counts between two chunks of a loop.
 
-    Cost: a counter and a branch a trip, and at most about 50 calls of the host a second; outside the context none.
+    Cost: a counter and a branch a trip, and at most about 50 calls of the host a second; outside the context none. On
+    MLX a counter alone; the lanes of a mapped while loop, which end one by one, ask the host trip by trip.
     """
     if not isinstance(label, str):
         raise TypeError(f"progress: label must be a str, got {label!r}")

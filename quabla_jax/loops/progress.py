@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_batching import custom_vmap
 
 __all__ = ["Display", "Meter", "count_fori", "count_scan", "count_while", "current", "metered"]
 
@@ -44,7 +45,7 @@ class Meter:
         self._labels: list[tuple[str, int | None]] = []  # by loop
         self._runs: list[tuple[int, int, float]] = []  # by run: loop, most trips seen, when it began
         self._stride: dict[int, int] = {}
-        self._shown = 0.0
+        self._shown = self._asked = 0.0
         self.calls = 0
 
     def add(self, label: str, trips: int | None) -> int:
@@ -83,6 +84,14 @@ class Meter:
                 self._display.advanced(loop, done)
         return np.zeros((), np.int32)
 
+    def due(self) -> bool:
+        """Whether a target that counts on the host itself should tick now: true at most 50 times a second."""
+        now = time.monotonic()
+        if now - self._asked < 1 / CALLS_A_SECOND:
+            return False
+        self._asked = now
+        return True
+
 
 _active = threading.local()
 
@@ -119,17 +128,32 @@ _ZERO = jax.ShapeDtypeStruct((), jnp.int32)
 
 
 def _started(meter: Meter, loop: int, init: Any) -> jax.Array:
-    """The run number and stride. Any part of `init` makes the call wait for the loop's input, and run once a run."""
-    first = next((leaf for leaf in jax.tree.leaves(init) if hasattr(leaf, "dtype")), jnp.int32(0))
-    anchor = (
-        lax.stop_gradient(jnp.asarray(first)) if jnp.issubdtype(jnp.asarray(first).dtype, jnp.number) else jnp.int32(0)
-    )
-    return jax.pure_callback(meter.start, _PAIR, jnp.int32(loop), anchor, vmap_method="sequential")
+    """The run number and stride. An entry of `init` makes the call wait for the loop's input, and run once a run.
+
+    Once for all lanes of a vmap, too: they share their trips.
+    """
+
+    @custom_vmap
+    def start(anchor: jax.Array) -> jax.Array:
+        return jax.pure_callback(meter.start, _PAIR, jnp.int32(loop), anchor, vmap_method="sequential")
+
+    @start.def_vmap
+    def _once(size: int, batched: Any, anchor: jax.Array) -> tuple[jax.Array, bool]:
+        return start(anchor[0] if batched[0] else anchor), False
+
+    return start(_anchor(init))
 
 
-def _ticked(meter: Meter, state: jax.Array, done: jax.Array, trips: int | None) -> jax.Array:
-    """`done`, after telling the host about it where a call is due."""
-    run, stride = state[0], state[1]
+def _anchor(init: Any) -> jax.Array:
+    """One entry of the first array of numbers in `init`, or a constant."""
+    for leaf in jax.tree.leaves(init):
+        if jnp.issubdtype(getattr(leaf, "dtype", object), jnp.number) and leaf.size:
+            return lax.stop_gradient(lax.slice(jnp.asarray(leaf), [0] * leaf.ndim, [1] * leaf.ndim))
+    return jnp.int32(0)
+
+
+def _ticked(meter: Meter, run: jax.Array, stride: jax.Array, done: jax.Array, trips: int | None) -> jax.Array:
+    """`done`, after telling the host about it where a call is due. (mlx_backend/progress.py knows this shape.)"""
     due = done % stride == 0
     if trips is not None:
         due |= done == trips
@@ -156,8 +180,8 @@ def _tied(out: Any, count: jax.Array) -> Any:
 
 def _counting(meter: Meter, init: Any, trips: int | None, label: str) -> Callable[[jax.Array], jax.Array]:
     """A function count -> count + 1 that reports to a new run of a new loop."""
-    state = _started(meter, meter.add(label, trips), init)
-    return lambda count: _ticked(meter, state, count + 1, trips)
+    run, stride = _started(meter, meter.add(label, trips), init)
+    return lambda count: _ticked(meter, run, stride, count + 1, trips)
 
 
 def count_scan(meter: Meter, loop: Callable, f: Callable, init: Any, trips: int | None) -> tuple[Any, Any]:

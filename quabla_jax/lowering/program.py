@@ -7,6 +7,7 @@ captured is an explicit input), so a target may compile a region on its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +30,7 @@ class Value:
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +82,7 @@ class Loop:
     reverse: bool = False
     total: bool = True
     source: str = ""
+    report: Any = None  # set by a target that follows its loops
 
     @property
     def consts(self) -> tuple[Value, ...]:

@@ -17,6 +17,7 @@ import numpy as np
 from ..lowering.program import Branch, Const, Loop, Node, Op, Region, Value
 from . import convert
 from .kernels import INLINE_LIMIT, Emitter, Kernel, captured, node_cost, straight_cost, work
+from .progress import Watch
 
 __all__ = ["Plan", "SMALL"]
 
@@ -71,7 +72,8 @@ class Plan:
         memo: dict[Region, float] = {}
         groups: list[tuple[bool, list[Node]]] = []
         for node in region.nodes:
-            straight = math.isfinite(node_cost(node, memo, branches=inner))
+            told = isinstance(node, Loop) and node.report is not None and node.report.outer
+            straight = not told and math.isfinite(node_cost(node, memo, branches=inner))
             if straight and groups and groups[-1][0]:
                 groups[-1][1].append(node)
             else:
@@ -301,6 +303,7 @@ class _Counted:
         assert length is not None
         stacks = [_Stack(v, length) for v in node.outputs[node.n_carry :]]
         # The xs' own buffers are never written: slices of them are views.
+        watch = None if node.report is None else Watch(node.report, consts)
         done = 0
         while done < length:
             size = self.chunk if length - done >= self.chunk else self._rest(length - done)
@@ -313,6 +316,10 @@ class _Counted:
             _settle([*carry, *(s.pending() for s in stacks)], self.background and done % (8 * size) != 0)
             done += size
             self.trips += size
+            if watch is not None:
+                watch.chunk(carry)
+        if watch is not None:
+            watch.end(carry)
         return [*carry, *(s.whole() for s in stacks)]
 
     def _rest(self, left: int) -> int:
@@ -419,14 +426,20 @@ class _While:
         n = self.node.n_consts
         consts, carry = operands[:n], operands[n:]
         del operands
+        watch = None if self.node.report is None else Watch(self.node.report, consts)
         if self.ahead >= 2:
-            return self._speculate(consts, carry)
-        if self.flat:
-            return self._step_by_step(consts, carry)
-        assert self.cond is not None and self.body is not None
-        while self.cond.run([*consts, *carry])[0].item():
-            carry = self.body.run([*consts, *carry])
-            mx.eval(carry)
+            carry = self._speculate(consts, carry, watch)
+        elif self.flat:
+            carry = self._step_by_step(consts, carry, watch)
+        else:
+            assert self.cond is not None and self.body is not None
+            while self.cond.run([*consts, *carry])[0].item():
+                carry = self.body.run([*consts, *carry])
+                mx.eval(carry)
+                if watch is not None:
+                    watch.chunk(carry)
+        if watch is not None:
+            watch.end(carry)
         return carry
 
     def _hot(self, size: int) -> Kernel:
@@ -437,7 +450,7 @@ class _While:
             kernel.calls = kernel.hot
         return kernel
 
-    def _speculate(self, consts: list[mx.array], carry: list[mx.array]) -> list[mx.array]:
+    def _speculate(self, consts: list[mx.array], carry: list[mx.array], watch: Watch | None) -> list[mx.array]:
         size, going = 1, True
         while going:
             out = self._hot(size)(*consts, *carry)
@@ -446,10 +459,12 @@ class _While:
             carry, going = out[:-1], bool(out[-1].item())
             del out
             self.trips += size
+            if watch is not None:
+                watch.chunk(carry)
             size = min(4 * size, self.ahead)  # few sizes, so that few kernels are built
         return carry
 
-    def _step_by_step(self, consts: list[mx.array], carry: list[mx.array]) -> list[mx.array]:
+    def _step_by_step(self, consts: list[mx.array], carry: list[mx.array], watch: Watch | None) -> list[mx.array]:
         going = bool(self._hot(0)(*consts, *carry)[0].item())
         while going:
             out = self._hot(-1)(*consts, *carry)
@@ -458,6 +473,8 @@ class _While:
             carry, going = out[:-1], bool(out[-1].item())
             del out
             self.trips += 1
+            if watch is not None:
+                watch.chunk(carry)
         return carry
 
     def _kernel(self, size: int) -> Kernel:

@@ -83,3 +83,18 @@ def test_few_calls_once_the_speed_is_known():
     first = meter.calls
     fun(0.6).block_until_ready()
     assert first <= 120 and meter.calls - first <= 120
+
+
+def test_lanes_share_one_run():
+    log = Log()
+    with qb.progress(display=log) as meter:
+        fun = jax.jit(jax.vmap(lambda x: loops.fori_loop(0, 100, lambda i, c: jnp.sin(c), x, checkpoint="sqrt")))
+        fun(jnp.ones((50, 2))).block_until_ready()
+        jax.effects_barrier()
+    assert len(log.runs) == 1 and log.seen[-1] == 100 and meter.calls <= 101
+
+
+def test_the_host_is_sent_one_entry_of_the_carry():
+    with qb.progress(display=Log()):
+        text = str(jax.make_jaxpr(lambda x: loops.fori_loop(0, 9, lambda i, c: jnp.sin(c), x))(jnp.ones((40, 50))))
+    assert "f64[1,1]" in text
