@@ -52,7 +52,7 @@ def _lu(x):
     for index in np.ndindex(*batch):
         a, perm = packed[index], order[index]
         for k in range(min(m, n)):
-            p = k + int(np.argmax(np.abs(a[k:, k])))
+            p = k + int(np.argmax(np.abs(a[k:, k].real) + np.abs(a[k:, k].imag)))  # LAPACK's measure
             pivots[index][k] = p
             a[[k, p]], perm[[k, p]] = a[[p, k]], perm[[p, k]]
             if a[k, k] != 0:
@@ -93,14 +93,30 @@ def _svd(x, full_matrices, compute_uv):
     return tuple(_nan_where_not_finite(x, [s.astype(x.real.dtype), u.astype(x.dtype), vh.astype(x.dtype)]))
 
 
+def _left_vectors(x, values, vectors):
+    """Eigenvectors of the adjoint in the order of `values`; a real one's product with its partner is positive."""
+    others, found = np.linalg.eig(np.conj(np.swapaxes(x, -1, -2)))
+    found = found.astype(np.result_type(found, values))
+    for index in np.ndindex(x.shape[:-2]):
+        left = np.ones(x.shape[-1], bool)
+        order = []
+        for value in np.conj(values[index]):
+            order.append(int(np.argmin(np.where(left, np.abs(others[index] - value), np.inf))))
+            left[order[-1]] = False
+        found[index] = found[index][:, order]
+    if x.dtype.kind != "c":
+        product = np.sum(np.conj(found) * vectors, -2, keepdims=True).real
+        found = np.where((np.imag(values)[..., None, :] == 0) & (product < 0), -found, found)
+    return found
+
+
 def _eig(x, left, right):
     dtype = np.result_type(x.dtype, np.complex64)
     safe = np.where(np.isfinite(x).all((-2, -1), keepdims=True), x, 0)
     w, v = np.linalg.eig(_double(safe))
     outs = [w.astype(dtype)]
     if left:
-        inverse = np.conj(np.swapaxes(np.linalg.inv(v), -1, -2))
-        outs.append((inverse / np.linalg.norm(inverse, axis=-2, keepdims=True)).astype(dtype))
+        outs.append(_left_vectors(_double(safe), w, v).astype(dtype))
     if right:
         outs.append(v.astype(dtype))
     return tuple(_nan_where_not_finite(x, outs))

@@ -185,18 +185,56 @@ def _svd(c: Context, a: mx.array, full_matrices: bool, compute_uv: bool) -> mx.a
     return _nan_unless(fine[..., 0], s), _nan_unless(fine, u), _nan_unless(fine, vt)
 
 
-def _refuse_left(node: Op, target: Target) -> str | None:
-    if node.params["left"]:
-        return "MLX's eig gives right eigenvectors only"
-    return None
-
-
-@TABLE.row("eig", refuse=_refuse_left)
+@TABLE.row("eig")
 def _eig(c: Context, a: mx.array, left: bool, right: bool) -> mx.array | Sequence[mx.array]:
+    """In LAPACK's order. MLX hands it the transpose, so the values and left vectors are those of our transpose, and the
+
+    right vectors are put beside the values that they belong to.
+    """
     if _outputs_empty(c):
         return _empty_outputs(c)
     safe, fine = _guard(a)
-    if not right:
-        return _nan_unless(fine[..., 0], mx.linalg.eigvals(safe, stream=_stream(c)))
-    values, vectors = mx.linalg.eig(safe, stream=_stream(c))
-    return _nan_unless(fine[..., 0], values), _nan_unless(fine, vectors)
+    turned = mx.swapaxes(safe, -1, -2)
+    if not left and not right:
+        return _nan_unless(fine[..., 0], mx.linalg.eigvals(turned, stream=_stream(c)))
+    values, conjugates = _eigenpairs(c, turned)
+    duals = mx.conjugate(conjugates)
+    out = [_nan_unless(fine[..., 0], values)]
+    if left:
+        out.append(_nan_unless(fine, duals))
+    if right:
+        others, vectors = _eigenpairs(c, safe)
+        vectors = mx.take_along_axis(vectors, mx.expand_dims(_matched(values, others), -2), axis=-1)
+        if a.dtype != mx.complex64:  # LAPACK's back substitution makes the product of a real pair positive
+            product = mx.real(mx.sum(conjugates * vectors, axis=-2, keepdims=True))
+            real = mx.expand_dims(mx.imag(values), -2) == mx.array(0.0)
+            vectors = mx.where(real & (product < mx.array(0.0)), -vectors, vectors)
+        out.append(_nan_unless(fine, vectors))
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+def _eigenpairs(c: Context, a: mx.array) -> tuple[mx.array, mx.array]:
+    """mx.linalg.eig, which gives the conjugates of a complex matrix's eigenvectors: of both, what fits better is taken."""
+    values, vectors = mx.linalg.eig(a, stream=_stream(c))
+    if a.dtype != mx.complex64:
+        return values, vectors
+
+    def misfit(v: mx.array) -> mx.array:
+        return mx.sum(mx.square(mx.abs(a @ v - v * mx.expand_dims(values, -2))), axis=(-2, -1), keepdims=True)
+
+    other = mx.conjugate(vectors)
+    return values, mx.where(misfit(vectors) <= misfit(other), vectors, other)
+
+
+def _matched(values: mx.array, others: mx.array) -> mx.array:
+    """For every value the position of the nearest of the others that no earlier value took."""
+    n = values.shape[-1]
+    distance = mx.abs(mx.expand_dims(values, -1) - mx.expand_dims(others, -2))
+    line = mx.arange(n, dtype=mx.int32)
+    taken = mx.zeros(others.shape, dtype=mx.bool_)
+    order = []
+    for i in range(n):
+        row = mx.where(taken, mx.array(math.inf), distance[..., i, :])
+        order.append(mx.argmin(row, axis=-1, keepdims=True).astype(mx.int32))
+        taken = taken | (line == order[-1])
+    return mx.concatenate(order, axis=-1)

@@ -201,7 +201,9 @@ def test_float64_on_the_gpu_is_float32_with_one_warning(monkeypatch):
         out = ours(x)
         again = mlx_backend.jit(lambda x: x + 1)(x)
     assert len(found) == 1 and out.dtype == again.dtype == jnp.float64
-    np.testing.assert_allclose(out, jax.jit(lambda x: lax.fori_loop(0, 3, lambda i, c: jnp.sin(c) + i, x))(x), rtol=1e-6)
+    np.testing.assert_allclose(
+        out, jax.jit(lambda x: lax.fori_loop(0, 3, lambda i, c: jnp.sin(c) + i, x))(x), rtol=1e-6
+    )
     assert ours(mx.array(np.linspace(0, 1, 4, dtype=np.float32))).dtype == mx.float32
 
 

@@ -23,7 +23,7 @@ def definite(dtype, *batch, n=4):
 
 
 def agree(fun, *args, rtol=None):
-    rtol = (2e-4 if args[0].dtype == np.float32 else 1e-10) if rtol is None else rtol
+    rtol = (2e-4 if args[0].dtype in (np.float32, np.complex64) else 1e-10) if rtol is None else rtol
     got, expected = mlx_backend.jit(fun)(*args), fun(*args)
     for g, e in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         assert g.dtype == e.dtype
@@ -118,3 +118,70 @@ def test_empty_matrices(dtype):
     for shape in ((0, 0), (2, 0, 0)):
         agree(jnp.linalg.cholesky, np.zeros(shape, dtype))
         agree(lambda m: jnp.linalg.eigh(m)[0], np.zeros(shape, dtype))
+
+
+def phases(m, values, left, right):
+    """What both sides must satisfy: |A v - w v|, |u^H A - w u^H|, and unit columns."""
+    scale = values[..., None, :]
+    duals = left.conj().swapaxes(-1, -2)
+    residuals = [np.abs(m @ right - right * scale), np.abs(duals @ m - values[..., None] * duals)]
+    return max(r.max() for r in residuals), [np.linalg.norm(x, axis=-2) for x in (left, right)]
+
+
+def general(kind, *shape):
+    rng = np.random.default_rng(5)
+    real = rng.normal(size=shape)
+    return (real + 1j * rng.normal(size=shape)).astype(np.complex64) if kind == "complex" else real.astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["real", "complex"])
+def test_eigenvectors_of_both_sides_in_lapacks_order(kind):
+    m = general(kind, 3, 5, 5)
+    got = [np.asarray(x) for x in mlx_backend.jit(lax.linalg.eig)(m)]
+    expected = [np.asarray(x) for x in lax.linalg.eig(m)]
+    np.testing.assert_allclose(got[0], expected[0], atol=1e-4)
+    worst, norms = phases(m, *got)
+    assert worst < 1e-4
+    np.testing.assert_allclose(norms, 1, atol=1e-5)
+    fixed = np.ones(got[0].shape, bool) if kind == "complex" else expected[0].imag == 0  # pairs keep a free sign
+    for g, e in zip(got[1:], expected[1:]):
+        np.testing.assert_allclose(np.where(fixed[:, None], g, 0), np.where(fixed[:, None], e, 0), atol=2e-3)
+    for left, right in ((True, False), (False, True), (False, False)):
+        some = mlx_backend.jit(
+            lambda m: lax.linalg.eig(m, compute_left_eigenvectors=left, compute_right_eigenvectors=right)
+        )(m)
+        kept = [got[0], *([got[1]] if left else []), *([got[2]] if right else [])]
+        for g, e in zip(some, kept, strict=True):
+            np.testing.assert_allclose(np.asarray(g), e, atol=1e-5)
+
+
+def test_eigenvectors_of_matrices_without_a_basis():
+    for m in (np.eye(4), np.array([[1, 1], [0, 1]]), np.zeros((3, 3)), np.diag([2.0, 2, 5])):
+        m = m.astype(np.float32)
+        worst, norms = phases(m, *(np.asarray(x) for x in mlx_backend.jit(lax.linalg.eig)(m)))
+        assert worst < 1e-6
+        np.testing.assert_allclose(norms, 1, atol=1e-6)
+    mixed = np.stack([np.eye(3), np.full((3, 3), np.nan)]).astype(np.complex64)
+    for x in mlx_backend.jit(lax.linalg.eig)(mixed):
+        assert np.isfinite(np.asarray(x)[0]).all() and np.isnan(np.asarray(x)[1]).all()
+
+
+def test_complex_factorisations():
+    z = general("complex", 2, 4, 4)
+    hermitian = z @ z.conj().swapaxes(-1, -2) + 2 * np.eye(4, dtype=np.complex64)
+    for m in (z, z[:, :2], z[:, :, :3], 0 * z, np.full((3, 3), np.nan, np.complex64)):
+        agree(lax.linalg.lu, m)
+        for mode in ("reduced", "complete"):
+            agree(lambda m: tuple(jnp.linalg.qr(m, mode=mode)), m)
+        agree(lambda m: jnp.linalg.svd(m, compute_uv=False), m)
+    agree(jnp.linalg.cholesky, hermitian)
+    agree(jnp.linalg.cholesky, -hermitian)
+    agree(jnp.linalg.inv, z, rtol=1e-3)
+    agree(jnp.linalg.slogdet, z)
+    agree(jnp.linalg.eigvalsh, hermitian)
+    agree(lambda m: jax.grad(lambda t: jnp.sum(jnp.abs(jnp.linalg.inv(t)) ** 2))(m), hermitian, rtol=1e-3)
+
+
+def test_the_pivot_of_complex_elimination_is_lapacks():
+    """2 + 2i goes before 3: LAPACK compares |re| + |im|."""
+    agree(lax.linalg.lu, np.array([[3, 1], [2 + 2j, 5]], np.complex64))

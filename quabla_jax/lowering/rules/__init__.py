@@ -100,6 +100,7 @@ def load() -> None:
     """Import every family, once; afterwards RULES is whole."""
     from . import (  # noqa: F401
         calls,
+        collectives,
         compositions,
         control,
         convolution,

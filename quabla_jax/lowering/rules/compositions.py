@@ -290,6 +290,11 @@ def qr(x, *, full_matrices):
     return householder_product(packed, taus), r[..., :n, :]
 
 
+def _size(x):
+    """How large LAPACK takes a pivot to be: |re| + |im| for complex numbers."""
+    return jnp.abs(jnp.real(x)) + jnp.abs(jnp.imag(x)) if jnp.iscomplexobj(x) else jnp.abs(x)
+
+
 def lu(x):
     """Gaussian elimination with the row of the largest pivot brought up, one column a trip."""
     *batch, m, n = x.shape
@@ -299,7 +304,7 @@ def lu(x):
     def eliminate(j, state):
         a, pivots, order = state
         column = lax.dynamic_index_in_dim(a, j, axis=-1, keepdims=False)
-        size = jnp.where(rows >= j, jnp.abs(column), -1)
+        size = jnp.where(rows >= j, _size(column), -1)
         p = jnp.argmax(size, -1).astype(jnp.int32)[..., None]
         swap = jnp.where(rows == j, p, jnp.where(rows == p, j, rows))
         a = jnp.take_along_axis(a, swap[..., None], -2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import refuse
+from . import collectives, refuse
 from .host import REASON
 
 refuse("io_callback_p debug_callback_p debug_print_p inspect_sharding_p check_p", REASON)
@@ -14,13 +14,12 @@ refuse(
     "its bits are XLA's own and differ from device to device; use threefry keys, whose bits are the same everywhere",
 )
 refuse(
-    "shard_map_p psum_p psum_invariant_p pmax_p pmin_p ppermute_p psend_p precv_p pbroadcast_p all_gather_p all_to_all_p "
-    "all_gather_invariant_p all_gather_reduced_p ragged_all_to_all_p reduce_scatter_p axis_index_p unreduced_psum_p unreduced_pmax_p unreduced_pmin_p pbroadcast_dynamic_p "
+    "psend_p precv_p pbroadcast_p all_gather_reduced_p ragged_all_to_all_p unreduced_psum_p unreduced_pmax_p unreduced_pmin_p pbroadcast_dynamic_p "
     "unreduced_reduce_scatter_p all_gather_start_p all_gather_reduced_start_p psum_start_p psum_invariant_start_p "
     "unreduced_psum_start_p reduce_scatter_start_p unreduced_reduce_scatter_start_p all_to_all_start_p "
     "pbroadcast_start_p ppermute_start_p all_gather_done_p psum_done_p reduce_scatter_done_p all_to_all_done_p "
     "pbroadcast_done_p ppermute_done_p",
-    "it speaks to other devices, and a lowered program runs on one",
+    collectives.REASON,
 )
 refuse("dim_as_value_p dimension_size_p shape_assertion_p", "a lowered program has static shapes")
 refuse(
