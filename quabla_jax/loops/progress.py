@@ -46,6 +46,7 @@ class Meter:
         self._runs: list[tuple[int, int, float]] = []  # by run: loop, most trips seen, when it began
         self._stride: dict[int, int] = {}
         self._shown = self._asked = 0.0
+        self._told = (-1, 0)  # the run and the trips that were shown last
         self.calls = 0
 
     def add(self, label: str, trips: int | None) -> int:
@@ -66,21 +67,21 @@ class Meter:
             self._display.started(loop, label, trips)
             return np.asarray([len(self._runs) - 1, stride], np.int32)
 
-    def tick(self, run: Any, done: Any) -> np.ndarray:
-        """`done` trips of a run are over; gives 0."""
+    def tick(self, run: Any, done: Any, last: bool = False) -> np.ndarray:
+        """`done` trips of a run are over, `last`: and so is the loop; gives 0."""
         run, done = int(run), int(done)
         with self._lock:
             self.calls += 1
             loop, most, began = self._runs[run]
-            if done <= most:  # a replay
+            if done < most or (done == most and not last) or (run, done) == self._told:  # a replay
                 return np.zeros((), np.int32)
             self._runs[run] = (loop, done, began)
             now = time.monotonic()
             seconds = max(now - began, 1e-9)
             self._stride[loop] = max(1, int(done / seconds / CALLS_A_SECOND))
             trips = self._labels[loop][1]
-            if now - self._shown >= 1 / CALLS_A_SECOND or done == trips:
-                self._shown = now
+            if now - self._shown >= 1 / CALLS_A_SECOND or done == trips or last:
+                self._shown, self._told = now, (run, done)
                 self._display.advanced(loop, done)
         return np.zeros((), np.int32)
 

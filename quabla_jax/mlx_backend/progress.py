@@ -13,8 +13,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..lowering.program import Branch, Loop, Node, Op, Region, Value
 from ..loops.progress import Meter
+from ..lowering.program import Branch, Loop, Node, Op, Region, Value
 
 __all__ = ["Watch", "watched"]
 
@@ -22,56 +22,53 @@ __all__ = ["Watch", "watched"]
 @dataclasses.dataclass(frozen=True)
 class Report:
     """Who is told how far a loop is. `run`: the position among its constants of the number of the run; `count`: that
-    of the counter among its carries; `outer`: no loop around it reports the same."""
+    of the counter among its carries; `outer`: it is in no other loop, so that its end is worth a call of its own."""
 
     meter: Meter
     run: int
     count: int
-    outer: bool = True
+    outer: bool
 
 
 class Watch:
-    """Follows one run of a loop."""
+    """Follows one run of a loop, where it has a report."""
 
-    def __init__(self, report: Report, consts: Sequence[mx.array]):
+    def __init__(self, report: Report | None, consts: Sequence[mx.array]):
         self._report = report
-        self._run = consts[report.run].item()
+        self._run = None if report is None else consts[report.run].item()
 
     def chunk(self, carry: Sequence[mx.array]) -> None:
         """A chunk is over."""
-        if self._report.meter.due():
-            self._tick(carry)
+        if self._report is not None and self._report.meter.due():
+            self._report.meter.tick(self._run, carry[self._report.count].item())
 
     def end(self, carry: Sequence[mx.array]) -> None:
         """The loop is over."""
-        if self._report.outer:
-            self._tick(carry)
-
-    def _tick(self, carry: Sequence[mx.array]) -> None:
-        self._report.meter.tick(self._run, carry[self._report.count].item())
+        if self._report is not None and self._report.outer:
+            self._report.meter.tick(self._run, carry[self._report.count].item(), last=True)
 
 
-def watched(region: Region) -> Region:
-    """The same region with the host calls of its loops' counters taken out, where the loop can be followed instead."""
-    return dataclasses.replace(region, nodes=tuple(map(_inside, region.nodes)))
+def watched(region: Region, inside: bool = False) -> Region:
+    """The same region with the host calls of its loops' counters taken out, where the loop can be followed instead.
+    `inside`: it is the body of a loop."""
+    return dataclasses.replace(region, nodes=tuple(_followed(node, inside) for node in region.nodes))
 
 
-def _inside(node: Node) -> Node:
+def _followed(node: Node, inside: bool) -> Node:
     if isinstance(node, Branch):
-        return dataclasses.replace(node, branches=tuple(map(watched, node.branches)))
+        return dataclasses.replace(node, branches=tuple(watched(branch, inside) for branch in node.branches))
     if not isinstance(node, Loop):
         return node
-    body = watched(node.body)
+    body = watched(node.body, True)
     for k, inner in enumerate(body.nodes):
-        report = _of_branch(node, body, inner) if isinstance(inner, Branch) else _of_loop(node, body, inner)
-        if report is None:
-            continue
-        if isinstance(inner, Branch):
-            body = _without(body, k, _meter_and_places(inner))
-        else:
-            silent = dataclasses.replace(inner, report=dataclasses.replace(inner.report, outer=False))
-            body = dataclasses.replace(body, nodes=(*body.nodes[:k], silent, *body.nodes[k + 1 :]))
-        return dataclasses.replace(node, body=body, report=report)
+        if isinstance(inner, Branch) and (found := _meter_and_places(inner)):
+            report = _report(node, body, *found[:2], inner.outputs[0], inside)
+            if report:
+                return dataclasses.replace(node, body=_without(body, k, found[2]), report=report)
+        if isinstance(inner, Loop) and (told := inner.report):
+            report = _report(node, body, told.meter, inner.inputs[told.run], inner.outputs[told.count], inside)
+            if report:
+                return dataclasses.replace(node, body=body, report=report)
     return dataclasses.replace(node, body=body)
 
 
@@ -91,29 +88,17 @@ def _meter_and_places(branch: Branch) -> tuple[Meter, Value, Value] | None:
     return (meter, run, done) if branch.inputs[idle.inputs.index(idle.outputs[0])] is done else None
 
 
-def _report(loop: Loop, body: Region, meter: Meter, run: Value, count: Value, outer: bool = True) -> Report | None:
+def _report(loop: Loop, body: Region, meter: Meter, run: Value, count: Value, inside: bool) -> Report | None:
     """The report of a loop whose body names the run number `run` and ends with the counter `count`, if it does."""
     consts, carried = body.inputs[: loop.n_consts], body.outputs[: loop.n_carry]
     if run not in consts or count not in carried:
         return None
-    return Report(meter, consts.index(run), carried.index(count), outer)
+    return Report(meter, consts.index(run), carried.index(count), not inside)
 
 
-def _of_branch(loop: Loop, body: Region, branch: Branch) -> Report | None:
-    found = _meter_and_places(branch)
-    return found and _report(loop, body, found[0], found[1], branch.outputs[0])
-
-
-def _of_loop(loop: Loop, body: Region, inner: Any) -> Report | None:
-    report = getattr(inner, "report", None)
-    if report is None:
-        return None
-    return _report(loop, body, report.meter, inner.inputs[report.run], inner.outputs[report.count])
-
-
-def _without(body: Region, position: int, found: Any) -> Region:
-    """`body` without a branch, whose result is the counter that went in."""
-    gone, done = body.nodes[position], found[2]
+def _without(body: Region, position: int, done: Value) -> Region:
+    """`body` without a branch, whose result is the counter `done` that went in."""
+    gone = body.nodes[position]
     swap = lambda values: tuple(done if v is gone.outputs[0] else v for v in values)
 
     def renamed(node: Node) -> Node:

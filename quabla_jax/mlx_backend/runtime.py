@@ -303,7 +303,7 @@ class _Counted:
         assert length is not None
         stacks = [_Stack(v, length) for v in node.outputs[node.n_carry :]]
         # The xs' own buffers are never written: slices of them are views.
-        watch = None if node.report is None else Watch(node.report, consts)
+        watch = Watch(node.report, consts)
         done = 0
         while done < length:
             size = self.chunk if length - done >= self.chunk else self._rest(length - done)
@@ -316,10 +316,8 @@ class _Counted:
             _settle([*carry, *(s.pending() for s in stacks)], self.background and done % (8 * size) != 0)
             done += size
             self.trips += size
-            if watch is not None:
-                watch.chunk(carry)
-        if watch is not None:
-            watch.end(carry)
+            watch.chunk(carry)
+        watch.end(carry)
         return [*carry, *(s.whole() for s in stacks)]
 
     def _rest(self, left: int) -> int:
@@ -426,7 +424,7 @@ class _While:
         n = self.node.n_consts
         consts, carry = operands[:n], operands[n:]
         del operands
-        watch = None if self.node.report is None else Watch(self.node.report, consts)
+        watch = Watch(self.node.report, consts)
         if self.ahead >= 2:
             carry = self._speculate(consts, carry, watch)
         elif self.flat:
@@ -436,10 +434,8 @@ class _While:
             while self.cond.run([*consts, *carry])[0].item():
                 carry = self.body.run([*consts, *carry])
                 mx.eval(carry)
-                if watch is not None:
-                    watch.chunk(carry)
-        if watch is not None:
-            watch.end(carry)
+                watch.chunk(carry)
+        watch.end(carry)
         return carry
 
     def _hot(self, size: int) -> Kernel:
@@ -450,7 +446,7 @@ class _While:
             kernel.calls = kernel.hot
         return kernel
 
-    def _speculate(self, consts: list[mx.array], carry: list[mx.array], watch: Watch | None) -> list[mx.array]:
+    def _speculate(self, consts: list[mx.array], carry: list[mx.array], watch: Watch) -> list[mx.array]:
         size, going = 1, True
         while going:
             out = self._hot(size)(*consts, *carry)
@@ -459,12 +455,11 @@ class _While:
             carry, going = out[:-1], bool(out[-1].item())
             del out
             self.trips += size
-            if watch is not None:
-                watch.chunk(carry)
+            watch.chunk(carry)
             size = min(4 * size, self.ahead)  # few sizes, so that few kernels are built
         return carry
 
-    def _step_by_step(self, consts: list[mx.array], carry: list[mx.array], watch: Watch | None) -> list[mx.array]:
+    def _step_by_step(self, consts: list[mx.array], carry: list[mx.array], watch: Watch) -> list[mx.array]:
         going = bool(self._hot(0)(*consts, *carry)[0].item())
         while going:
             out = self._hot(-1)(*consts, *carry)
@@ -473,8 +468,7 @@ class _While:
             carry, going = out[:-1], bool(out[-1].item())
             del out
             self.trips += 1
-            if watch is not None:
-                watch.chunk(carry)
+            watch.chunk(carry)
         return carry
 
     def _kernel(self, size: int) -> Kernel:
