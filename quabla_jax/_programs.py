@@ -255,6 +255,38 @@ class _Entry:
 _BY_ROOT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
+class _Forgetting:
+    """Has JAX forget shapes that have gone by, once for every `EVERY` programs compiled while programs are being evicted.
+
+    JAX keeps the trace of each of its own functions at each shape, and the programs of operations that were evaluated
+    while tracing. A process that goes through signatures without end would grow by them (0.05 to 15 MB a signature).
+    """
+
+    EVERY = 128
+    """Large enough that what is traced and compiled again costs a few per cent, small enough for some 200 MB."""
+
+    def __init__(self):
+        self.compiled, self.listening, self.lock = 0, False, threading.Lock()
+
+    def _heard(self, event: str, *_: Any, **__: Any) -> None:
+        if event == jax_api.BACKEND_COMPILE_EVENT:
+            self.compiled += 1
+
+    def evicted(self) -> None:
+        """To be called after each eviction."""
+        with self.lock:
+            if not self.listening:
+                self.listening = True
+                jax.monitoring.register_event_duration_secs_listener(self._heard)
+            if self.compiled < self.EVERY:
+                return
+            self.compiled = 0
+        jax_api.forget_shapes()
+
+
+_forgetting = _Forgetting()
+
+
 class Transform:
     """A transformed function. Calling it stages, compiles and runs; under another transform it is staged inline.
 
@@ -348,6 +380,7 @@ class Transform:
             evicted = traces.add(key, entry, self.max_traces)
             if evicted is not None:
                 self._warn(evicted.text, entry.text)
+                _forgetting.evicted()
         if self.shortcut:
             self._remember(arguments.source, traces, entry)
         return entry(arrays)

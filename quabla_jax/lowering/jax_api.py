@@ -835,3 +835,42 @@ def with_inner_jaxprs(eqn: Any, change: Callable) -> Any:
         return closed.jaxpr
 
     return eqn.replace(params={k: one(v) for k, v in eqn.params.items()})
+
+
+# ---- arrays without a program, and programs that are forgotten (arrays.py, _programs.py) -------------------------
+
+from jax._src import dispatch as _dispatch  # noqa: E402
+from jax._src import mesh as _mesh_lib  # noqa: E402
+from jax._src.lib import xla_client as _xla_client  # noqa: E402
+from jax.sharding import SingleDeviceSharding as _SingleDeviceSharding  # noqa: E402
+
+
+def concrete_array(data: np.ndarray) -> jax.Array:
+    """A NumPy array of a native dtype, which nobody writes to from now on, as a concrete uncommitted array.
+
+    `jnp.asarray` would compile a copying program for every new shape (40 ms and 1.5 MB, which JAX keeps).
+    """
+    dtype = jax.dtypes.canonicalize_dtype(data.dtype)
+    data = data if data.dtype == dtype else data.astype(dtype)
+    if _config.default_device.value is not None or not _mesh_lib.get_abstract_mesh().empty:
+        return jax.device_put(data)
+    device = jax.local_devices()[0]
+    aval = ShapedArray(data.shape, data.dtype)
+    return _xla_client.batched_device_put(aval, _SingleDeviceSharding(device), [data], [device], False)
+
+
+BACKEND_COMPILE_EVENT = _dispatch.BACKEND_COMPILE_EVENT
+
+
+def forget_shapes() -> None:
+    """Drop what JAX keeps of shapes that have gone by, for good or for thousands of them, outside the users' functions.
+
+    That is the traces and programs of JAX's own functions (jnp.multiply at float64[3]) and of single primitives that were
+    evaluated eagerly; they are made again where they are needed. Traces and programs of all other functions stay.
+    """
+    for cache in (_pjit._infer_params_cached, _pe.trace_to_jaxpr):
+        functions = {id(f): f for f in (key[0]() for key in cache.cache_keys()) if f is not None}
+        for function in functions.values():
+            if getattr(function, "__module__", "").startswith("jax."):
+                cache.evict_weakref(function)
+    _dispatch.xla_primitive_callable.cache_clear()
