@@ -167,21 +167,26 @@ class Aten(abc.ABC):
 
     # elementwise operators
 
+    def operand(self, x: Array, op: str, stored: tuple[int, ...]) -> Any:
+        """How a number goes into an operator that has a Scalar overload: as it is, or as a tensor that broadcasts.
+        `stored` is the shape of the operator's result."""
+        return x.scalar
+
     def pointwise(
         self, op: str, *xs: Array | int | float | bool | str | None, dtype: Any = None, numbers: int = 0
     ) -> Array:
         """An elementwise operator. `numbers`: how many of the last Arrays may be passed as numbers (Scalar overloads)."""
         arrays = [x for x in xs if isinstance(x, Array)]
         shape = max((a.shape for a in arrays), key=len)
+        stored = joined([a.stored for a in arrays])
         args: list[Any] = []
         for position, x in enumerate(xs):
             if not isinstance(x, Array):
                 args.append(x)
             elif self.as_number(x) and position and position >= len(arrays) - numbers:
-                args.append(x.scalar)
+                args.append(self.operand(x, op, stored))
             else:
                 args.append(self.loose(x))
-        stored = joined([a.stored for a in arrays])
         return Array(shape, arrays[0].dtype if dtype is None else np.dtype(dtype), self.call(op, *args), stored)
 
     def commuting(self, op: str, x: Array, y: Array, dtype: Any = None) -> Array:
@@ -195,12 +200,12 @@ class Aten(abc.ABC):
         if on_true.scalar is not None and on_false.scalar is not None:
             self.loose(on_true)
         shape = on_true.shape if len(on_true.shape) >= len(mask.shape) else mask.shape
+        stored = joined([mask.stored, on_true.stored, on_false.stored])
         args: list[Any] = [self.loose(mask)]
-        stored = [mask.stored]
         for x in (on_true, on_false):
-            args.append(x.scalar if x.ref is None and self.as_number(x) else self.loose(x))
-            stored.append(x.stored)
-        return Array(shape, on_true.dtype, self.call("aten::where", *args), joined(stored))
+            number = x.ref is None and self.as_number(x)
+            args.append(self.operand(x, "aten::where", stored) if number else self.loose(x))
+        return Array(shape, on_true.dtype, self.call("aten::where", *args), stored)
 
     def is_number(self, x: Array, value: float) -> Array:
         return self.pointwise("aten::eq", x, self.number(x, value), dtype=bool, numbers=1)

@@ -8,7 +8,7 @@ runs, from a sum over no random numbers, which nothing can fold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -38,12 +38,13 @@ class ConstantPool:
         self._graph, self._region = graph, region
         self._made: dict[Any, Value] = {}
         self._keep: list[torch.Tensor] = []  # tensors whose id() is a key
-        self._last = graph.param_node()
+        self._last: Any = None  # of what is made from other constants; before it, from the front, those without inputs
 
     def get(self, value: Any) -> Value:
-        key: Any = (type(value), value if isinstance(value, (int, bool, str)) else repr(value))
         if isinstance(value, torch.Tensor):
-            key = (torch.Tensor, id(value))
+            key: Any = (torch.Tensor, id(value))
+        else:
+            key = (type(value), value if isinstance(value, (int, bool, str)) else repr(value))
         found = self._made.get(key)
         if found is None:
             if isinstance(value, torch.Tensor):
@@ -74,14 +75,15 @@ class ConstantPool:
         if isinstance(value, (torch.memory_format, torch.layout)):
             value = ENUM[value]
         raw = self._graph.insertConstant(value)
-        return self._at_start(raw.node(), lambda node: node.moveAfter, jit_type)
+        node = raw.node()
+        node.moveAfter(self._graph.param_node())  # to the front: anywhere else PyTorch renumbers nodes again and again
+        if self._last is None:
+            self._last = node
+        return Value(raw, jit_type, self._region)
 
     def _node(self, kind: str, inputs: Sequence[Value], jit_type) -> Value:
         node = self._graph.create(kind, [v.raw for v in inputs], 1)
-        return self._at_start(node, lambda node: node.insertAfter, jit_type)
-
-    def _at_start(self, node, place: Callable[[Any], Callable[[Any], None]], jit_type) -> Value:
-        place(node)(self._last)
+        node.insertAfter(self._last)
         self._last = node
         return Value(node.output(), jit_type, self._region)
 

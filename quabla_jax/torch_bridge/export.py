@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..lowering import lower
 from ..lowering.builder import emit
 from ..lowering.program import Branch, Loop, Program
 from . import ops
+from .aliases import VIEWS
 from .aten import CARRIER, Array, carrier, signed_view
 from .fx_graph import Ref, Scope
 from .script import tensor_of, zero_of
@@ -50,11 +52,15 @@ class FxTarget(ops.CoreOps):
         return ref.region.open and ref.region.encloses(self.scope)
 
     def tensor_of(self, scalar: Any, dtype: np.dtype) -> Any:
-        if isinstance(scalar, bool):
-            return self.constant(np.asarray(scalar))
-        if isinstance(scalar, (int, float, complex)):
+        if isinstance(scalar, (bool, complex)):
+            return self.constant(np.asarray(scalar, signed_view(dtype)))
+        if isinstance(scalar, (int, float)):
             return self.call("aten::scalar_tensor", scalar, carrier(dtype), None, None, None)
         return super().tensor_of(scalar, dtype)
+
+    def operand(self, x: Array, op: str, stored: tuple[int, ...]) -> Any:
+        """Complex numbers as tensors: a graph's code cannot write nan+nanj, nor a part's negative zero."""
+        return self.loose(x) if isinstance(x.scalar, complex) else x.scalar
 
     def _positions(self, start: Array, size: int, last: int) -> Ref:
         if start.number is not None:
@@ -205,7 +211,19 @@ class FxTarget(ops.CoreOps):
         ref = self.full(x)
         if x.dtype.name in CARRIER:
             return self.call("aten::view_copy", ref, getattr(torch, x.dtype.name))
-        return self.call("aten::clone", ref, torch.contiguous_format) if x.stored != x.shape else ref
+        shared = x.stored != x.shape or _views_more(ref.node)
+        return self.call("aten::clone", ref, torch.contiguous_format) if shared else ref
+
+
+def _views_more(node: torch.fx.Node) -> bool:
+    """Whether a node is a view of another: of a buffer that the next call reads, or of an argument."""
+    name = getattr(node.target, "__name__", "").partition(".")[0]
+    return node.op == "call_function" and name in VIEWS and not _is_item(node)
+
+
+def _is_item(node: torch.fx.Node) -> bool:
+    """One result of an operator that gives several, and of its own: not a row of unbind."""
+    return node.target is operator.getitem and getattr(node.args[0].target, "__name__", "") != "unbind.int"  # type: ignore[union-attr]
 
 
 class _Part:

@@ -135,11 +135,15 @@ class GraphBuilder:
             raise GraphError(f"{kind}: the graph has its output already")
         node = self.graph.create(kind, [v.raw for v in inputs], len(returns))
         self.graph.insertNode(node)
-        if plan is not None and node.schema() != plan.schema_text:
-            text_ = node.schema()
-            node.destroy()
-            raise GraphError(f"{kind}: PyTorch resolves the node to {text_}, expected {plan.schema_text}")
-        return tuple(Value(raw, t, self._region) for raw, t in zip(node.outputs(), returns))
+        if plan is not None and plan not in _CONFIRMED:
+            found = node.schema()
+            if found != plan.schema_text:
+                node.destroy()
+                raise GraphError(f"{kind}: PyTorch resolves the node to {found}, expected {plan.schema_text}")
+            _CONFIRMED.add(plan)
+        if len(returns) == 1:
+            return (Value(node.output(), returns[0], self._region, fresh=True),)
+        return tuple([Value(raw, t, self._region, fresh=True) for raw, t in zip(node.outputs(), returns)])
 
     def tuple_(self, *values: Any, type: Any = None) -> Value:
         """A tuple of values; `type` may name a registered NamedTuple class."""
@@ -283,18 +287,25 @@ class GraphBuilder:
         self.graph.registerOutput(out.raw)
         self._output = out
 
-    def function(self, qualified_name: str | None = None) -> torch.jit.ScriptFunction:
-        """The finished function: callable, savable; attributes are arguments of it. Checks the whole graph again."""
+    def function(self, qualified_name: str | None = None, *, check: bool = True) -> torch.jit.ScriptFunction:
+        """The finished function: callable, savable; attributes are arguments of it.
+
+        check: go over the whole graph again, which may have been changed through `graph`.
+        """
         if self._output is None:
             raise GraphError("function: the graph has no output")
-        check_graph(self.graph)
+        if check:
+            check_graph(self.graph)
         return create_function(qualified_name or f"__torch__.quabla_jax.{self.name}", self.graph)
 
     def module(self) -> torch.jit.ScriptModule:
         """A ScriptModule of class `name` whose forward is the graph, with the parameters and buffers declared."""
         from .modules import assemble
 
-        return assemble(self.name, {"forward": self})
+        return assemble(self.name, {"forward": self}, check=True)
+
+
+_CONFIRMED: set[Plan] = set()  # plans that PyTorch resolves alike: it looks at types alone, and they are the plan's
 
 
 def _plain(given: Any) -> Any:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ..errors import UnsupportedOperationError
 from .import_values import (
     Items,
     Num,
@@ -421,6 +422,13 @@ def _zeros(size, dtype=None, *_):
 @op("ones")
 def _ones(size, dtype=None, *_):
     return jnp.ones(shape_of(size), _made(dtype))
+
+
+@op("rand")
+def _rand(size, dtype=None, *_):
+    if 0 not in shape_of(size):
+        raise UnsupportedOperationError("aten::rand draws random numbers, which a JAX function cannot")
+    return jnp.zeros(shape_of(size), _made(dtype))
 
 
 @op("full")

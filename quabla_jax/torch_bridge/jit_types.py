@@ -52,9 +52,13 @@ PYTHON_TYPES: dict[Any, Any] = {
 INT64 = range(-(2**63), 2**63)
 
 
+SINGLE = (BOOL, INT, FLOAT, COMPLEX, STR, NONE, TENSOR)
+_TEXTS = {id(jit_type): jit_type.annotation_str for jit_type in SINGLE}  # writing a type takes longer than a node
+
+
 def text(jit_type) -> str:
     """The type as TorchScript's Python printer writes it: also its identity."""
-    return jit_type.annotation_str
+    return _TEXTS.get(id(jit_type)) or jit_type.annotation_str
 
 
 def as_type(spec):
@@ -96,12 +100,14 @@ def literal_type(value: Any):
         if any(k != kinds[0] for k in kinds):
             raise TypeError(f"a constant list needs elements of one type, got {[text(k) for k in kinds]}")
         return _C.ListType(kinds[0])
-    for python, jit in PYTHON_TYPES.items():
-        if python is not None and isinstance(value, python):
-            if jit is INT and isinstance(value, int) and value not in INT64:
-                raise OverflowError(f"the constant {value} does not fit TorchScript's int (64 bits, signed)")
-            return jit
-    raise TypeError(f"no TorchScript constant for {value!r} of type {type(value).__name__}")
+    jit = PYTHON_TYPES.get(type(value))
+    if jit is None:
+        jit = next((j for python, j in PYTHON_TYPES.items() if python is not None and isinstance(value, python)), None)
+    if jit is None:
+        raise TypeError(f"no TorchScript constant for {value!r} of type {type(value).__name__}")
+    if jit is INT and isinstance(value, int) and value not in INT64:
+        raise OverflowError(f"the constant {value} does not fit TorchScript's int (64 bits, signed)")
+    return jit
 
 
 def match(formal, given, env: dict[str, Any]) -> bool:

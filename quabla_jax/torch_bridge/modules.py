@@ -40,8 +40,11 @@ def _access(path: str) -> str:
     return text
 
 
-def assemble(name: str, methods: dict[str, GraphBuilder]) -> torch.jit.ScriptModule:
-    """A ScriptModule of class `name` with one method a builder; attributes at equal paths are shared."""
+def assemble(name: str, methods: dict[str, GraphBuilder], check: bool = False) -> torch.jit.ScriptModule:
+    """A ScriptModule of class `name` with one method a builder; attributes at equal paths are shared.
+
+    check: go over the graphs again; what a builder made alone was checked node by node.
+    """
     base = type(name, (torch.nn.Module,), {"__module__": "__main__"})()
     placed: dict[str, int] = {}
     for builder in methods.values():
@@ -52,13 +55,13 @@ def assemble(name: str, methods: dict[str, GraphBuilder]) -> torch.jit.ScriptMod
                 _place(base, path, tensor, trainable)
     module = script_module(base)
     for method, builder in methods.items():
-        _define(module, method, builder)
+        _define(module, method, builder, check)
     return module
 
 
-def _define(module: torch.jit.ScriptModule, method: str, builder: GraphBuilder) -> None:
+def _define(module: torch.jit.ScriptModule, method: str, builder: GraphBuilder, check: bool) -> None:
     """Define a method that calls the graph's function, then inline the call: the file holds the graph itself."""
-    body = builder.function()  # noqa: F841  (define() finds it among this frame's locals)
+    body = builder.function(check=check)  # noqa: F841  (define() finds it among this frame's locals)
     arguments = [f"{value.name}: {value.type_text}" for value in builder.inputs]
     passed = [_access(name) if attribute else name for name, attribute in builder.signature]
     source = f"def {method}({', '.join(['self', *arguments])}):\n    return body({', '.join(passed)})\n"

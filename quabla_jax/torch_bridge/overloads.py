@@ -22,7 +22,7 @@ class GraphError(QuablaError, TypeError):
     """A TorchScript graph was asked to hold a node that breaks the rules of its IR. Raised as the node is built."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """A chosen overload: for every formal argument where its value comes from, and the types of the results."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .jit_types import BOOL, INT, as_type, text
+from .jit_types import BOOL, INT, TENSOR, as_type, text
 from .overloads import GraphError, describe
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ class Value:
 
     __slots__ = ("raw", "region", "type", "type_text")
 
-    def __init__(self, raw, jit_type, region: Region):
-        raw.setType(jit_type)
+    def __init__(self, raw, jit_type, region: Region, fresh: bool = False):
+        if not fresh or jit_type is not TENSOR:  # a new node's outputs are tensors unless told otherwise
+            raw.setType(jit_type)
         self.raw, self.type, self.region, self.type_text = raw, jit_type, region, text(jit_type)
 
     @property

@@ -15,6 +15,7 @@ from ..lowering import lower
 from ..lowering.builder import emit
 from ..lowering.program import Branch, Loop, Program
 from . import ops
+from .aliases import Inputs, lasting, sources
 from .aten import CARRIER, Array, signed_view
 from .counters import Counter, simplify, uses
 from .graph_builder import GraphBuilder
@@ -25,6 +26,10 @@ __all__ = ["ScriptTarget", "tensor_of", "to_torchscript"]
 
 BUFFER_BYTES = 4096  # larger constants become buffers of the module
 FOREVER = 2**63 - 1
+# How many numbers may become tensors, outside loops and inside: each is an entry of the saved file, and PyTorch compares
+# every one with all others when it loads.
+SCALAR_TENSORS = (128, 512)
+CHEAP_NUMBERS = frozenset({"aten::clamp_min", "aten::clamp_max"})
 
 
 def tensor_of(array: np.ndarray) -> torch.Tensor:
@@ -44,6 +49,7 @@ class ScriptTarget(ops.CoreOps):
         self.gb = gb
         self._buffers = {} if constants is None else constants  # bytes of a large constant -> its attribute
         self._tensors: dict[Any, Ref] = {}
+        self._loops = 0  # how many loops are open
 
     # Aten: operators and constants
 
@@ -67,6 +73,15 @@ class ScriptTarget(ops.CoreOps):
 
     def visible(self, ref: Ref) -> bool:
         return ref.region.open
+
+    def operand(self, x: Array, op: str, stored: tuple[int, ...]) -> Any:
+        """A tensor of one element where that pays: a small tensor times a number takes torch 2.4 us, times this 0.9.
+        It has an axis, since TorchScript's peephole pass turns a 0-d constant back into a number."""
+        if x.number is None:  # a loop's index
+            return self.loose(x) if stored else x.scalar
+        if not stored or op in CHEAP_NUMBERS or len(self._tensors) >= SCALAR_TENSORS[self._loops > 0]:
+            return x.scalar
+        return self.constant(np.full(1, x.scalar, signed_view(x.dtype)))
 
     def _clamped(self, start: Array, last: int) -> Any:
         if start.bounds is not None and 0 <= start.bounds[0] and start.bounds[1] <= last:
@@ -146,7 +161,7 @@ class ScriptTarget(ops.CoreOps):
         count: Any = node.length
         if trip is not None:
             count = trip.scalar if trip.scalar is not None else self.call("aten::Int", self.full(trip))
-        with self.gb.loop(count, True, *(self.full(init[k]) for k in moving)) as loop:
+        with self._open_loop(count, True, *(self.full(init[k]) for k in moving)) as loop:
             carried = list(init)
             for k, ref in zip(moving, loop.carried):
                 carried[k] = Array(init[k].shape, init[k].dtype, ref)
@@ -175,6 +190,13 @@ class ScriptTarget(ops.CoreOps):
             results.append(Array(v.shape, v.dtype, self.call("aten::stack", values, 0)))
         return results
 
+    @contextlib.contextmanager
+    def _open_loop(self, *inputs: Any) -> Iterator[Any]:
+        with self.gb.loop(*inputs) as loop:
+            self._loops += 1
+            yield loop
+            self._loops -= 1
+
     def _counted(self, index: Ref, counter: Counter, dtype: np.dtype, length: int | None) -> Array:
         """A counter inside its loop, as a number."""
         scalar: Any = index
@@ -200,14 +222,31 @@ class ScriptTarget(ops.CoreOps):
 
     def _while(self, node: Loop, consts: list[Array], init: list[Array], emit_body: Callable, emit_cond: Callable):
         holds = lambda state: self.call("aten::Bool", self.full(emit_cond([*consts, *state])))
-        with self.gb.loop(FOREVER, holds(init), *(self.full(x) for x in init)) as loop:
+        with self._open_loop(FOREVER, holds(init), *(self.full(x) for x in init)) as loop:
             outs = emit_body([*consts, *self._carried(loop.carried, init)])
             loop.end(holds(outs), *(self.full(out) for out in outs))
         return self._carried(loop.outputs, init)
 
     def tuple(self, values: Sequence[Array]) -> Any:
-        refs = [self.returned(v) for v in values]
+        refs, taken, inputs = [], set(), Inputs()
+        for x in values:
+            ref = self.returned(x)
+            kin = sources(ref.raw)
+            if not inputs.reach(ref.raw):
+                ref = self._unfolded(ref)
+            elif not taken.isdisjoint(kin) or any(map(lasting, kin.values())):
+                ref = self.call("aten::clone", ref, torch.contiguous_format)
+            taken.update(kin)
+            refs.append(ref)
         return refs[0] if len(refs) == 1 else self.gb.tuple_(*refs)
+
+    def _unfolded(self, ref: Ref) -> Ref:
+        """A constant result, made anew on every call: PyTorch folds whatever depends on no input into one tensor, clones
+        too, and hands that out. Nothing is folded that random numbers enter, were they none at all."""
+        kind = self.call("prim::dtype", ref)
+        nothing = self.call("aten::to", self.call("aten::rand", [0]), kind, False, False, None)
+        whole = self.call("aten::cat", [self.call("aten::reshape", ref, [-1]), nothing], 0)
+        return self.call("aten::reshape", whole, self.call("aten::size", ref))
 
     # the module's boundary: unsigned tensors come in and go out as themselves
 

@@ -182,6 +182,46 @@ def test_what_torch_lacks_is_refused_by_name():
     assert caught.value.op == "pure_callback" and caught.value.device == "export"
 
 
+def test_results_may_be_written_to():
+    """No result is a constant or an argument of the program, nor a view of one."""
+
+    def fun(x):
+        start = jnp.arange(4.0)
+        never = lax.while_loop(lambda c: c[0] > x[0], lambda c: c * 2, start)
+        y = x * 2
+        return (
+            jnp.float64(2.5),
+            start,
+            start[1:3],
+            start.reshape(2, 2),
+            never,
+            x,
+            x[:2],
+            y,
+            y,
+            lax.cond(x[0] > 0, lambda v: v, jnp.sin, start),
+        )
+
+    module = reloaded(to_exported_program(fun, X))
+    want = [np.asarray(o) for o in jax.tree.leaves(fun(X))]
+    x = tensors((X,))[0]
+    for _ in range(2):
+        outs = module(x)
+        for out, reference in zip(outs, want, strict=True):
+            np.testing.assert_allclose(out.numpy(), reference, rtol=1e-15)
+            out.add_(1)
+    np.testing.assert_array_equal(x.numpy(), X)
+
+
+def test_complex_constants_that_code_cannot_write():
+    fun = lambda x: (
+        jnp.where(x > 0.5, x, complex(np.nan, np.nan)),
+        x * complex(-0.0, np.inf),
+        jnp.where(x > 0.5, x, -1j),
+    )
+    assert_same(reloaded(to_exported_program(fun, X)), fun, (X,))
+
+
 def test_compiled_by_torch():
     fun, args, _ = PROGRAMS["while"]
     module = to_exported_program(fun, *args).module()

@@ -108,6 +108,8 @@ ROUND_TRIPS = {
     "integers": (lambda a: (lax.fori_loop(0, 9, lambda i, a: a * 1103515245 + i, a), a // 3, a >> 2), (jnp.arange(-3, 5, dtype=jnp.int32),)),
     "unsigned": (lambda a: lax.fori_loop(0, 4, lambda i, a: (a << 3) ^ (a >> 5) ^ jnp.uint32(99), a), (jnp.arange(5, dtype=jnp.uint32),)),
     "bits": (lambda s: jax.random.bits(jax.random.key(s), (5,)), (jnp.uint32(3),)),
+    "zeros": (lambda x: (lax.fori_loop(0, 3, lambda i, c: jnp.where(c > 9, c, -0.0) * x[0], x), jnp.arange(3) * -0.0), (X,)),
+    "constants": (lambda x: (jnp.float32(2.5), lax.scan(lambda c, t: (c + t, t), x[0], jnp.arange(3.0)), True), (X,)),
     "mapped": (jax.vmap(lambda v: lax.while_loop(lambda v: v.sum() > 1, lambda v: v * 0.5, v)), (XS + 2,)),
 }  # fmt: skip
 
@@ -122,6 +124,7 @@ def test_there_and_back_is_bit_equal(name, tmp_path):
     for g, w in zip(got, want, strict=True):
         assert g.dtype == w.dtype and g.shape == w.shape
         np.testing.assert_array_equal(g, w)
+        assert g.dtype.kind != "f" or np.array_equal(np.signbit(g), np.signbit(w))
 
 
 def test_parameters_are_a_pytree_that_trains():
@@ -173,6 +176,14 @@ def test_an_unknown_operator_is_named_with_its_line():
     with pytest.raises(UnsupportedOperationError, match=r"aten::special_airy_ai.*test_importer\.py") as caught:
         from_torchscript(script(exotic))(X)
     assert caught.value.op == "aten::special_airy_ai"
+
+
+def test_random_numbers_are_refused():
+    def draws(x: torch.Tensor):
+        return x + torch.rand(4)
+
+    with pytest.raises(UnsupportedOperationError, match=r"aten::rand draws random numbers.*test_importer\.py"):
+        from_torchscript(script(draws))(X)
 
 
 def test_writing_in_place_is_refused():
