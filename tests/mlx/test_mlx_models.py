@@ -50,7 +50,8 @@ def follow(loss, params, batches, rate=1e-2):
     np.testing.assert_allclose(losses[:, 0], losses[:, 1], rtol=5e-3, atol=1e-5)
 
 
-def test_equinox_cnn():
+def cnn():
+    """(loss of parameters and images, parameters, images)"""
     eqx = pytest.importorskip("equinox", reason="equinox is not installed")
     keys = jax.random.split(jax.random.key(0), 3)
     model = eqx.nn.Sequential(
@@ -72,7 +73,19 @@ def test_equinox_cnn():
         scores = jax.vmap(eqx.combine(params, static))(images)
         return -jnp.mean(jnp.take_along_axis(scores, labels[:, None], 1))
 
+    return loss, params, images
+
+
+def test_equinox_cnn_and_its_gradient():
+    loss, params, images = cnn()
+    close(mlx_backend.jit(loss)(params, images), loss(params, images))
     close(mlx_backend.jit(jax.value_and_grad(loss))(params, images), jax.value_and_grad(loss)(params, images))
+
+
+@pytest.mark.slow
+def test_equinox_cnn_trains():
+    loss, params, images = cnn()
+    follow(loss, params, jnp.stack([images, images[::-1] * 0.5]), 3e-3)
 
 
 def test_flax_lstm_trains():
@@ -80,25 +93,52 @@ def test_flax_lstm_trains():
     model = nn.RNN(nn.OptimizedLSTMCell(6))
     batches = draw(4, 3, 9, 2)
     params = model.init(jax.random.key(0), batches[0])
+    close(mlx_backend.jit(model.apply)(params, batches[0]), model.apply(params, batches[0]))
     follow(lambda p, x: jnp.mean((model.apply(p, x)[..., :2] - jnp.tanh(x)) ** 2), params, batches)
 
 
-def attention_block(p, x):
-    norm = lambda v: (v - v.mean(-1, keepdims=True)) * lax.rsqrt(v.var(-1, keepdims=True) + 1e-5)
-    q, k, v = jnp.split(norm(x) @ p["qkv"], 3, axis=-1)
-    heads = lambda a: a.reshape(*a.shape[:-1], 2, -1)
-    scores = jnp.einsum("bthd,bshd->bhts", heads(q), heads(k)) / jnp.sqrt(q.shape[-1] / 2)
-    scores = jnp.where(jnp.tril(jnp.ones((x.shape[1],) * 2, bool)), scores, -jnp.inf)
-    mixed = jnp.einsum("bhts,bshd->bthd", jax.nn.softmax(scores), heads(v)).reshape(x.shape)
-    x = x + mixed @ p["out"]
-    return x + jax.nn.gelu(norm(x) @ p["up"]) @ p["down"]
+def linen_block(nn, x, mask):
+    """Attention and a perceptron, each after a norm and with a way around it; inside flax.linen's compact call."""
+    y = nn.MultiHeadDotProductAttention(num_heads=2)(nn.LayerNorm()(x), mask=mask)
+    x = x + y
+    return x + nn.Dense(x.shape[-1])(nn.gelu(nn.Dense(2 * x.shape[-1])(nn.LayerNorm()(x))))
 
 
-def test_transformer_block_trains():
-    shapes = {"qkv": (8, 24), "out": (8, 8), "up": (8, 16), "down": (16, 8)}
-    params = {k: draw(*s, seed=i) / np.sqrt(s[0]) for i, (k, s) in enumerate(sorted(shapes.items()))}
-    batches = draw(3, 2, 5, 8)
-    follow(lambda p, x: jnp.mean((attention_block(p, x)[:, :-1] - x[:, 1:]) ** 2), params, batches, 3e-3)
+def test_flax_transformer_block_trains():
+    nn = pytest.importorskip("flax.linen", reason="flax is not installed")
+
+    class Block(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return linen_block(nn, x, nn.make_causal_mask(x[..., 0]))
+
+    model, batches = Block(), draw(3, 2, 5, 8)
+    params = model.init(jax.random.key(0), batches[0])
+    loss = lambda p, x: jnp.mean((model.apply(p, x)[:, :-1] - x[:, 1:]) ** 2)
+    close(mlx_backend.jit(model.apply)(params, batches[0]), model.apply(params, batches[0]))
+    close(mlx_backend.jit(jax.grad(loss))(params, batches[0]), jax.grad(loss)(params, batches[0]))
+    follow(loss, params, batches, 3e-3)
+
+
+def test_nnx_transformer_block_and_its_gradient():
+    nnx = pytest.importorskip("flax.nnx", reason="flax is not installed")
+
+    class Block(nnx.Module):
+        def __init__(self, rngs):
+            self.before, self.after = nnx.LayerNorm(8, rngs=rngs), nnx.LayerNorm(8, rngs=rngs)
+            self.attention = nnx.MultiHeadAttention(num_heads=2, in_features=8, decode=False, rngs=rngs)
+            self.up, self.down = nnx.Linear(8, 16, rngs=rngs), nnx.Linear(16, 8, rngs=rngs)
+
+        def __call__(self, x):
+            x = x + self.attention(self.before(x), mask=nnx.make_causal_mask(x[..., 0]))
+            return x + self.down(nnx.gelu(self.up(self.after(x))))
+
+    graph, params = nnx.split(Block(nnx.Rngs(0)))
+    x = draw(2, 5, 8)
+    forward = lambda p, x: nnx.merge(graph, p)(x)
+    loss = lambda p, x: jnp.mean((forward(p, x)[:, :-1] - x[:, 1:]) ** 2)
+    close(mlx_backend.jit(forward)(params, x), forward(params, x))
+    close(mlx_backend.jit(jax.value_and_grad(loss))(params, x), jax.jit(jax.value_and_grad(loss))(params, x))
 
 
 @pytest.mark.slow
