@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -52,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE.jsonl",
         help="note each finished case here, and skip the ones noted: resumable",
     )
+    p.add_argument("--from", dest="source", metavar="FILE.json", help="run nothing: draw an earlier JSON report again")
     p.add_argument("--list", action="store_true", help="list the cells and run none")
     return p
 
@@ -64,7 +66,9 @@ def _batches(cells: list) -> list[list]:
     return sorted(by_case.values(), key=len, reverse=True)
 
 
-def _start_worker() -> None:
+def _start_worker(pool: bool = True) -> None:
+    if pool:  # Ctrl-C is for the parent, which ends its workers
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -78,7 +82,7 @@ def _run(batches: list[list], jobs: int) -> Iterator[list[dict]]:
     from .runner import run_case
 
     if jobs <= 1:
-        _start_worker()
+        _start_worker(pool=False)
         yield from map(run_case, batches)
         return
     context = multiprocessing.get_context("spawn")
@@ -89,6 +93,8 @@ def _run(batches: list[list], jobs: int) -> Iterator[list[dict]]:
                 yield future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            for worker in multiprocessing.active_children():
+                worker.terminate()
             raise
 
 
@@ -121,21 +127,33 @@ def _noted(path: str | None) -> list[dict]:
     return records
 
 
-def _stale(cells: list, records: list[dict], complete: bool) -> list[str]:
-    """Limitation rows that matched no cell of a complete run."""
+@contextlib.contextmanager
+def _appending(path: str | None) -> Iterator:
+    """The state file, open for more lines; a line that an interrupt cut off is ended first."""
+    with open(path or os.devnull, "a+", encoding="utf-8") as file:
+        if path and file.tell():
+            file.seek(0)
+            if not file.read().endswith("\n"):
+                file.write("\n")
+        yield file
+
+
+def _stale(names: list[str]) -> list[str]:
+    """Limitation rows on these backends that no cell of any tier can match. (Rows whose cells pass say so cell by cell.)"""
+    from . import runner
     from .limitations import LIMITATIONS
 
-    if not complete:
-        return []
-    ran = {r["backend"] for r in records}
+    possible = runner.cells(names, ["*"])
+    ran = {c.backend for c in possible}
     return [
         f"{row.case} on {row.backend}: {row.reason}"
         for row in LIMITATIONS
-        if row.backend in ran and not any(row.matches(c.case, c.backend, c.transform, c.dtype) for c in cells)
+        if row.backend in ran and not any(row.matches(c.case, c.backend, c.transform, c.dtype) for c in possible)
     ]
 
 
-def _write(args: argparse.Namespace, records: list[dict], unavailable: dict[str, str], stale: list[str]) -> None:
+def _write(args: argparse.Namespace, data: dict, previous: dict | None) -> None:
+    """Files and formats, from the report's data and nothing else."""
     from quabla_jax._files import write_text
 
     from . import report
@@ -143,43 +161,72 @@ def _write(args: argparse.Namespace, records: list[dict], unavailable: dict[str,
     kind = args.format
     if kind is None and args.output:
         kind = {".json": "json", ".html": "html", ".md": "markdown"}.get(pathlib.Path(args.output).suffix, "table")
-    body = report.to_json(records, unavailable, stale)
     if kind == "html":
         from .html import page
 
-        body = page(json.loads(body), report.load(args.diff) if args.diff else None)
-    elif kind != "json":
-        body = report.to_text(records, markdown=kind == "markdown") + "\n"
+        body = page(data, previous)
+    elif kind == "json":
+        body = report.dump(data)
+    else:
+        body = report.to_text(data["cells"], markdown=kind == "markdown") + "\n"
     if args.output:
         write_text(args.output, body)
     elif kind in ("json", "html", "markdown"):
         print(body)
     if args.junit:
-        write_text(args.junit, report.junit(records))
+        write_text(args.junit, report.junit(data["cells"]))
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 all pass, 1 a cell fails or a limitation is stale, 2 unusable arguments."""
+    """Exit status: 0 all pass, 1 a cell fails or a limitation is stale, 2 unusable arguments, 130 interrupted."""
     args = _parser().parse_args(argv)
+    from . import report
+
+    try:
+        previous = report.load(args.diff) if args.diff else None
+        data = report.load(args.source) if args.source else None
+        for path in filter(None, (args.output, args.junit, args.state)):
+            if not pathlib.Path(path).absolute().parent.is_dir():  # said before the run, not after it
+                raise FileNotFoundError(f"cannot write {path!r}: there is no such folder")
+    except (ValueError, OSError) as error:
+        print(f"conformance: {error}", file=sys.stderr)
+        return 2
+    if data is None:
+        try:
+            data = _collect(args)
+        except KeyboardInterrupt:
+            hint = f"; the same command goes on from {args.state}" if args.state else " (--state would have kept them)"
+            print(f"\nconformance: interrupted{hint}", file=sys.stderr)
+            return 130
+        if isinstance(data, int):
+            return data
+    _write(args, data, previous)
+    return _print(data, previous)
+
+
+def _key(record: dict) -> str:
+    return f"{record['case']}|{record['backend']}|{record['transform']}|{record['dtype']}"
+
+
+def _collect(args: argparse.Namespace) -> dict | int:
+    """The report's data from running what the arguments ask for; an exit status where nothing is to be run."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
     from . import backends, cases, report, runner  # noqa: F401
 
     names = args.backend or list(backends.BUILT_IN)
-    globs = args.case or ["*"]
     transforms = args.transforms.split(",") if args.transforms else None
     try:
         loaded = {name: backends.load(name) for name in names}
         unknown = set(transforms or ()) - set(runner.TRANSFORMS)
         if unknown:
             raise ValueError(f"no transform {', '.join(sorted(unknown))}: there are {', '.join(runner.TRANSFORMS)}")
-        previous = report.load(args.diff) if args.diff else None
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 2
     unavailable = {n: r for n, b in loaded.items() if (r := b.available()) is not None}
-    cells = runner.cells(names, globs, transforms, args.tier)
+    cells = runner.cells(names, args.case or ["*"], transforms, args.tier)
     if not cells:
         print("conformance: no cell matches", file=sys.stderr)
         return 2
@@ -187,28 +234,24 @@ def main(argv: list[str] | None = None) -> int:
         print("\n".join(c.key for c in cells))
         return 0
     wanted = {c.key for c in cells}
-    records = [
-        r for r in _noted(args.state) if runner.Cell(r["case"], r["backend"], r["transform"], r["dtype"]).key in wanted
-    ]
-    done = {runner.Cell(r["case"], r["backend"], r["transform"], r["dtype"]).key for r in records}
+    records = [r for r in _noted(args.state) if _key(r) in wanted]
+    done = {_key(r) for r in records}
     todo = [c for c in cells if c.key not in done]
-    with _progress(len(todo)) as advance, open(args.state or os.devnull, "a", encoding="utf-8") as state:
+    with _progress(len(todo)) as advance, _appending(args.state) as state:
         for finished in _run(_batches(todo), args.jobs):
             records += finished
             state.writelines(json.dumps(r) + "\n" for r in finished)
             state.flush()
             advance(len(finished))
-    complete = not (args.case or args.transforms) and args.tier == "exhaustive"
-    stale = _stale(cells, records, complete)
-    _write(args, records, unavailable, stale)
-    return _print(records, unavailable, stale, previous)
+    return report.data_of(records, unavailable, _stale(names))
 
 
-def _print(records: list[dict], unavailable: dict[str, str], stale: list[str], previous: dict | None) -> int:
+def _print(data: dict, previous: dict | None) -> int:
     from . import report
 
+    records, stale = data["cells"], data.get("stale_limitations", [])
     print(report.to_text(records))
-    for name, reason in unavailable.items():
+    for name, reason in data.get("unavailable", {}).items():
         print(f"unavailable: {name}: {reason}")
     failing = [r for r in records if r["outcome"] in report.FAILING]
     for r in failing[:60]:

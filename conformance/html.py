@@ -10,24 +10,28 @@ from . import report
 __all__ = ["page"]
 
 _STYLE = """
-:root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#6a737d;--line:#d8dde3;--pass:#2da44e;--fail:#cf222e;
---unsupported:#bf8700;--xfail:#8c959f;--panel:#f6f8fa}
+:root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#6a737d;--line:#d8dde3;--pass:#1a7f37;--fail:#cf222e;
+--unsupported:#8a5a00;--xfail:#656d76;--panel:#f6f8fa}
 @media(prefers-color-scheme:dark){:root{--bg:#0f1318;--fg:#e3e8ee;--soft:#8b949e;--line:#2c333b;--pass:#3fb950;--fail:#f85149;
---unsupported:#d29922;--xfail:#6e7681;--panel:#171c23}}
+--unsupported:#d29922;--xfail:#8b949e;--panel:#171c23}}
 *{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif}
 main{max-width:76rem;margin:0 auto;padding:1.2rem}h1{font-size:1.4rem;margin:.2rem 0}h2{font-size:1.05rem;margin:1.6rem 0 .4rem}
 .soft{color:var(--soft)}.wide{overflow-x:auto}table{border-collapse:collapse;width:100%}
 th,td{padding:.3rem .55rem;border-bottom:1px solid var(--line);text-align:left;white-space:nowrap;vertical-align:top}
 td.text{white-space:normal;min-width:16rem;overflow-wrap:anywhere}th{font-weight:600}
 button.cell{font:inherit;color:inherit;background:none;border:1px solid transparent;border-left:4px solid var(--pass);
-padding:.1rem .5rem;cursor:pointer;border-radius:2px;width:100%;text-align:left}
+padding:.2rem .5rem;cursor:pointer;border-radius:2px;width:100%;text-align:left}
 button.cell:hover,button.cell:focus-visible{border-color:var(--soft);outline:none}
 button.cell.fail{border-left-color:var(--fail);font-weight:600}button.cell.unsupported{border-left-color:var(--unsupported)}
 button.cell.xfail{border-left-color:var(--xfail)}button.cell[aria-expanded=true]{background:var(--panel)}
 .filters{display:flex;flex-wrap:wrap;gap:.6rem;margin:1rem 0}.filters input,.filters select{font:inherit;padding:.25rem .4rem;
 background:var(--panel);color:inherit;border:1px solid var(--line);border-radius:3px;max-width:100%}
 .o-pass{color:var(--pass)}.o-fail,.o-crash,.o-xpass{color:var(--fail)}.o-unsupported{color:var(--unsupported)}
-.o-xfail,.o-unavailable{color:var(--xfail)}code{font:13px ui-monospace,monospace}
+.o-xfail,.o-unavailable{color:var(--xfail)}code{font:13px ui-monospace,monospace;overflow-wrap:anywhere}
+#matrix th:first-child{position:sticky;left:0;background:var(--bg)}#matrix th{vertical-align:middle}
+@media(max-width:44rem){#detail tr:first-child{display:none}#detail tr{display:block;border-bottom:1px solid var(--line);padding:.3rem 0}
+#detail td{display:inline-block;border:0;padding:0 .7rem 0 0;white-space:normal;overflow-wrap:anywhere}#detail td.text{display:block;min-width:0}
+#detail td[data-h]::before{content:attr(data-h)" ";color:var(--soft)}#detail td:empty{display:none}}
 """
 
 _SCRIPT = """
@@ -44,12 +48,12 @@ function tone(list){if(list.some(c=>c.outcome==='fail'||c.outcome==='crash'||c.o
   if(list.some(c=>c.outcome==='unsupported'))return'unsupported';return list.some(c=>c.outcome!=='pass')?'xfail':'pass'}
 function detail(list,title){const box=by('detail');box.replaceChildren();if(!list)return;
   box.append(el('h2',title));const wrap=el('div',undefined,'wide'),table=el('table'),head=el('tr');
-  for(const h of['case','transform','dtype','outcome','worst ulp','bar','message'])head.append(el('th',h));table.append(head);
+  for(const h of['case','transform','dtype','outcome','worst ulp','bar','input','message'])head.append(el('th',h));table.append(head);
   const order={fail:0,crash:0,xpass:0,unsupported:1,xfail:2,pass:3};
   list.sort((a,b)=>order[a.outcome]-order[b.outcome]||(b.ulp||0)-(a.ulp||0));
   for(const c of list.slice(0,400)){const row=el('tr');for(const k of['case','transform','dtype'])row.append(el('td',c[k]));
-    row.append(el('td',c.outcome,'o-'+c.outcome),el('td',c.ulp==null?'':Number(c.ulp).toPrecision(3)),el('td',c.bar==null?'':c.bar),el('td',c.message,'text'));
-    table.append(row)}
+    row.append(el('td',c.outcome,'o-'+c.outcome),el('td',c.ulp==null?'':Number(c.ulp).toPrecision(3)),el('td',c.bar==null?'':c.bar),el('td',c.input||'','text'),el('td',c.message,'text'));
+    for(const[k,h]of[[4,'ulp'],[5,'bar'],[6,'input']])row.children[k].dataset.h=h;table.append(row)}
   wrap.append(table);box.append(wrap);if(list.length>400)box.append(el('p','and '+(list.length-400)+' more: narrow the filters','soft'))}
 function draw(){const list=chosen(),names=uniq(c=>c.backend),families=uniq(family),table=el('table'),head=el('tr');
   head.append(el('th','family'));for(const b of names)head.append(el('th',b));table.append(head);

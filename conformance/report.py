@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 from xml.etree import ElementTree
 
-__all__ = ["FAILING", "OUTCOMES", "compare", "environment", "junit", "load", "summary", "to_json", "to_text"]
+__all__ = ["FAILING", "OUTCOMES", "compare", "data_of", "dump", "environment", "junit", "load", "summary", "to_text"]
 
 OUTCOMES = ("pass", "fail", "crash", "unsupported", "xfail", "xpass", "unavailable")
 FAILING = frozenset({"fail", "crash", "unsupported", "xpass"})
@@ -28,15 +28,21 @@ def environment() -> dict[str, str]:
     return found
 
 
-def to_json(records: list[dict], unavailable: dict[str, str], stale: list[str]) -> str:
-    ordered = sorted(records, key=lambda r: (r["case"], r["backend"], r["transform"], r["dtype"]))
-    body = {
+def data_of(records: list[dict], unavailable: dict[str, str], stale: list[str]) -> dict[str, Any]:
+    """A report: what is written as JSON, and all that tables and pages are drawn from."""
+    return {
         "environment": environment(),
         "unavailable": unavailable,
         "stale_limitations": stale,
-        "cells": ordered,
+        "cells": sorted(records, key=lambda r: (r["case"], r["backend"], r["transform"], r["dtype"])),
     }
-    return json.dumps(body, indent=1, allow_nan=True)
+
+
+def dump(data: dict[str, Any]) -> str:
+    """The report as JSON text, one cell a line."""
+    cells = ",\n".join(json.dumps(c) for c in data["cells"])
+    head = json.dumps({k: v for k, v in data.items() if k != "cells"}, indent=1)
+    return f'{head.removesuffix(chr(10) + "}")},\n "cells": [\n{cells}\n ]\n}}\n'
 
 
 def load(path: str | pathlib.Path) -> dict[str, Any]:

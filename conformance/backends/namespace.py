@@ -106,6 +106,8 @@ class RealQuabla:
             if dtype is None:
                 return q.array(np.asarray(value))
             name = getattr(dtype, "name", str(dtype))
+            if name not in dtypes:
+                raise TypeError(f"quabla has no {name} arrays")
             return q.array(np.asarray(value), dtypes[name])
 
         return Space(_Tolerant(q), q.grad, q.jvp, q.vmap, q.jit, q.hessian, array, q.sum)

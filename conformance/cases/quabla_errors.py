@@ -101,7 +101,7 @@ for name, program, error, rule in SWITCH:
     register(
         Case(
             f"refused/switch-{name}", program, (X,), dialect="quabla", transforms=("jit",), dtypes=("float64",),
-            raises=(error, ""), covers=(rule,), tags=("only:xla",),
+            raises=(error, ""), covers=(rule,), tags=("only:xla", "only:quabla"),
         )
     )  # fmt: skip
 
@@ -142,6 +142,6 @@ for name, branches, error, rule in (
     register(
         Case(
             f"refused/switch-{name}", _switch_on(branches), (Rand((), 0, 2, dtype="int32"), X), dialect="quabla",
-            transforms=("jit",), dtypes=("float64",), raises=error, covers=(rule,), tags=("only:xla",),
+            transforms=("jit",), dtypes=("float64",), raises=error, covers=(rule,), tags=("only:xla", "only:quabla"),
         )
     )  # fmt: skip

@@ -2,8 +2,6 @@
 
 from ..case import FORWARD, SMOOTH, VALUES, Exact, Rand, case
 
-# Quabla stops at second order through loops; quabla_jax goes on, and the other cases say so.
-SECOND = tuple(t for t in SMOOTH if t not in ("third", "jvp_jvp"))
 AHEAD = (*FORWARD, "vmap_jvp", "jvp_jvp")
 Q = {"dialect": "quabla"}
 
@@ -13,7 +11,7 @@ Q = {"dialect": "quabla"}
     Rand((2,), 0.5, 2.0),
     Rand((), 0.1, 0.9),
     covers=("quabla-4.1-operands", "quabla-4.3-values-and-gradients", "quabla-4.3-second-order"),
-    transforms=SECOND,
+    transforms=SMOOTH,
     **Q,
 )
 def _(qb, x, a):
@@ -26,7 +24,6 @@ def _(qb, x, a):
     Rand((2,), 0.5, 2.0),
     Rand((), 0.1, 0.9),
     transforms=("jvp_jvp", "third"),
-    tags=("only:lax", "only:xla", "only:mlx", "only:torchscript", "only:export", "only:numpy"),
     **Q,
 )
 def _(qb, x, a):
@@ -48,7 +45,7 @@ def _(qb, x):
     Rand((2,), 0.3, 1.0),
     Rand((), 0.5, 0.9),
     covers=("quabla-4.4-stacks", "quabla-4.4-argument-order", "quabla-4.6-scan-batch-first"),
-    transforms=tuple(t for t in SMOOTH if t != "third"),
+    transforms=SMOOTH,
     **Q,
 )
 def _(qb, x, w):
@@ -94,14 +91,14 @@ def _(qb, a):
     "chapter/index-arithmetic",
     Rand((2,), 0.2, 0.8),
     covers=("quabla-4.3-index-type",),
-    transforms=SECOND,
+    transforms=SMOOTH,
     **Q,
 )
 def _(qb, x):
     return qb.fori_loop(2, 7, lambda i, x: qb.sin(x * (i + 1.0) * 0.3) + 0.1 * i, x)
 
 
-@case("chapter/index-selects", Rand((4,), 0.2, 0.8), Rand((), 0.1, 0.5), transforms=SECOND, **Q)
+@case("chapter/index-selects", Rand((4,), 0.2, 0.8), Rand((), 0.1, 0.5), transforms=SMOOTH, **Q)
 def _(qb, xs, x):
     """The chapter's one-hot way of reading a sequence."""
 
@@ -133,7 +130,7 @@ def _(qb, xs):
     "chapter/closes-over-constants",
     Rand((2,), 0.2, 0.8),
     covers=("quabla-4.1-closure-of-constants",),
-    transforms=SECOND,
+    transforms=SMOOTH,
     dtypes=("float64",),
     **Q,
 )
@@ -220,7 +217,7 @@ def _(qb, x):
     return qb.scan(lambda c, i: (qb.sin(c), i + 0.0 * qb.sum(c)), x, length=4)
 
 
-@case("quabla/fori-in-scan", Rand((2,), 0.2, 0.8), Rand((), 0.3, 0.9), transforms=SECOND, **Q)
+@case("quabla/fori-in-scan", Rand((2,), 0.2, 0.8), Rand((), 0.3, 0.9), transforms=SMOOTH, **Q)
 def _(qb, x, a):
     def step(c, i, a):
         c = qb.fori_loop(0, 3, lambda j, c, a, i: qb.sin(c * a) + 0.1 * i, c, operands=(a, i))
@@ -229,7 +226,7 @@ def _(qb, x, a):
     return qb.scan(step, x, length=3, operands=(a,))
 
 
-@case("quabla/scan-in-cond", Exact(0.6, batch=[0.6, -0.3, 0.2]), transforms=SECOND, **Q)
+@case("quabla/scan-in-cond", Exact(0.6, batch=[0.6, -0.3, 0.2]), transforms=SMOOTH, **Q)
 def _(qb, x):
     def roll(x):
         return qb.scan(lambda c, i: (qb.tanh(c) + 0.1, c), x, length=3)[0]
@@ -237,12 +234,12 @@ def _(qb, x):
     return qb.cond(x > 0.0, roll, lambda x: x * x, x)
 
 
-@case("quabla/while-in-fori", Rand((), 0.5, 0.9), transforms=tuple(t for t in AHEAD if t != "jvp_jvp"), **Q)
+@case("quabla/while-in-fori", Rand((), 0.5, 0.9), transforms=AHEAD, **Q)
 def _(qb, x):
     return qb.fori_loop(0, 3, lambda i, x: qb.while_loop(lambda y: y > 0.4, lambda y: y * 0.7, x + 0.3), x)
 
 
-@case("quabla/zero-trips", Rand((2,)), Rand(()), transforms=SECOND, **Q)
+@case("quabla/zero-trips", Rand((2,)), Rand(()), transforms=SMOOTH, **Q)
 def _(qb, x, a):
     """Identity for the carry, zero for the operand."""
     return qb.fori_loop(3, 3, lambda i, x, a: x * a, x, operands=(a,))
@@ -290,15 +287,13 @@ def _(qb, x):
     return qb.scan(lambda c, i: (f(c) * 1.2, f(c)), x, length=3)
 
 
-@case("quabla/checkpoint-in-loop", Rand((2,), -0.9, 0.9), transforms=SECOND, **Q)
+@case("quabla/checkpoint-in-loop", Rand((2,), -0.9, 0.9), transforms=SMOOTH, **Q)
 def _(qb, x):
     inner = qb.checkpoint(lambda x: qb.sin(qb.sin(x)) * 1.1)
     return qb.fori_loop(0, 3, lambda i, x: inner(x), x)
 
 
-# ---- switch: qb's alone, since Quabla 1.0 has none; the reference is jax.lax.switch
-
-ONLY = ("only:lax", "only:xla", "only:mlx", "only:torchscript", "only:export", "only:numpy")
+# ---- switch: Quabla 1.0 has none (limitations.py says so); the reference is jax.lax.switch
 
 for index in (-5, -1, 0, 1, 2, 3, 9):
 
@@ -308,7 +303,6 @@ for index in (-5, -1, 0, 1, 2, 3, 9):
         Rand((2,), 0.2, 0.9),
         covers=("switch-clamped", "switch-single-element", "switch-differentiable"),
         transforms=("eager", "jit", "jvp", "grad"),
-        tags=ONLY,
         dtypes=("float64",),
         **Q,
     )
@@ -320,7 +314,6 @@ for index in (-5, -1, 0, 1, 2, 3, 9):
         Rand((2,), 0.2, 0.9),
         covers=("switch-static-index",),
         transforms=("eager", "jit", "grad"),
-        tags=ONLY,
         dtypes=("float64",),
         **Q,
     )
@@ -333,7 +326,6 @@ for index in (-5, -1, 0, 1, 2, 3, 9):
     Exact(1, dtype="int32", batch=[0, 2, 7]),
     Rand((2,), 0.2, 0.9),
     transforms=("vmap", "vmap_jvp", "vmap_grad", "grad_vmap", "vmap_hvp"),
-    tags=ONLY,
     **Q,
 )
 def _(qb, i, x):
@@ -346,7 +338,6 @@ def _(qb, i, x):
     Rand((2,), 0.2, 0.9),
     covers=("switch-nested",),
     transforms=("jit", "vmap", "grad", "vmap_grad"),
-    tags=ONLY,
     **Q,
 )
 def _(qb, i, x):
@@ -361,7 +352,6 @@ def _(qb, i, x):
     Exact(1, dtype="int32", batch=[0, 1, 2]),
     covers=("switch-default-operands",),
     transforms=VALUES,
-    tags=ONLY,
     dtypes=("float64",),
     **Q,
 )
@@ -375,7 +365,6 @@ def _(qb, i):
     Rand((2,)),
     covers=("switch-non-empty",),
     transforms=("jit", "grad"),
-    tags=ONLY,
     **Q,
 )
 def _(qb, i, x):
@@ -388,7 +377,6 @@ def _(qb, i, x):
     Rand((2,), 0.2, 0.9),
     covers=("switch-same-structure",),
     transforms=("jit", "vmap", "grad"),
-    tags=ONLY,
     **Q,
 )
 def _(qb, i, x):
@@ -407,7 +395,6 @@ def _lax_ints(lax, i):
     Exact(1, dtype="int32", batch=[0, 1, 2]),
     covers=("switch-none-by-position", "switch-ints-merge"),
     transforms=("jit", "vmap"),
-    tags=ONLY[1:],
     reference=_lax_ints,
     dtypes=("float64",),
     **Q,
