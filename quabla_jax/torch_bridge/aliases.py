@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["VIEWS", "Inputs", "lasting", "sources"]
+from ..lowering.program import Branch, Loop, Region
+
+__all__ = ["VIEWS", "fixed_outputs", "is_constant", "is_input", "sources"]
 
 # Operators whose result may lie in the memory of their first argument, of those that the bridge emits.
 VIEWS = frozenset({
@@ -29,10 +31,13 @@ def sources(value: Any) -> dict[int, Any]:
     return seen
 
 
-def lasting(value: Any) -> bool:
-    """Whether a value is a constant, an attribute or an argument."""
-    kind = value.node().kind()
-    return kind == "prim::Constant" or kind == "prim::Param" and value.node().owningBlock().owningNode() is None
+def is_constant(value: Any) -> bool:
+    return value.node().kind() == "prim::Constant"
+
+
+def is_input(value: Any) -> bool:
+    """Whether a value is an argument or an attribute."""
+    return value.node().kind() == "prim::Param" and value.node().owningBlock().owningNode() is None
 
 
 def _kin(value: Any) -> list[Any]:
@@ -61,34 +66,15 @@ def _carried(loop: Any, k: int) -> list[Any]:
     return [list(loop.inputs())[2 + k], list(body.outputs())[1 + k]]
 
 
-class Inputs:
-    """Tells which values of a graph depend on an argument or attribute. PyTorch folds the others into constants."""
-
-    def __init__(self) -> None:
-        self._reach: dict[int, bool] = {}
-
-    def reach(self, value: Any) -> bool:
-        """Whether the inputs enter a value. The cost of many questions is that of one pass over the graph."""
-        path = [(value, iter(_read(value)))]
-        while path:
-            value, rest = path[-1]
-            known = lasting(value) and value.node().kind() == "prim::Param" or self._reach.get(value.unique())
-            if known:
-                self._reach.update((v.unique(), True) for v, _ in path)
-                return True
-            self._reach.setdefault(value.unique(), False)
-            following = next((v for v in rest if self._reach.get(v.unique()) is not False), None)
-            if following is None:
-                path.pop()
-            else:
-                path.append((following, iter(_read(following))))
-        return False
-
-
-def _read(value: Any) -> list[Any]:
-    """The values that a value is computed from: its node's inputs, and what the node's blocks give."""
-    node = value.node()
-    if node.kind() == "prim::Param":
-        owner = node.owningBlock().owningNode()
-        return [] if owner is None else list(owner.inputs())
-    return [*node.inputs(), *(out for block in node.blocks() for out in block.outputs())]
+def fixed_outputs(program: Region) -> list[bool]:
+    """Which outputs of a program no input enters."""
+    reached = set(program.inputs)
+    for node in program.nodes:
+        read = list(node.inputs)
+        if isinstance(node, Loop) and node.trip is not None:
+            read.append(node.trip)
+        elif isinstance(node, Branch):
+            read.append(node.index)
+        if not reached.isdisjoint(read):
+            reached.update(node.outputs)
+    return [out not in reached for out in program.outputs]

@@ -100,7 +100,7 @@ def _on_index(t: Aten, op: str, x: Array, y: Array) -> Array | None:
 
 def _scaled_index(x: Array, y: Array) -> tuple[Array, Array] | None:
     """(an index as a float, a constant) where torch's double arithmetic rounds their product once, as the type's does."""
-    if x.dtype.name not in ("float32", "float64"):
+    if x.span is None and y.span is None or x.dtype not in (np.float32, np.float64):
         return None
     for index, factor in ((x, y), (y, x)):
         if index.span is not None and index.number is None and factor.number is not None:

@@ -15,7 +15,7 @@ from ..lowering import lower
 from ..lowering.builder import emit
 from ..lowering.program import Branch, Loop, Program
 from . import ops
-from .aliases import Inputs, lasting, sources
+from .aliases import fixed_outputs, is_constant, is_input, sources
 from .aten import CARRIER, Array, signed_view
 from .counters import Counter, simplify, uses
 from .graph_builder import GraphBuilder
@@ -227,14 +227,15 @@ class ScriptTarget(ops.CoreOps):
             loop.end(holds(outs), *(self.full(out) for out in outs))
         return self._carried(loop.outputs, init)
 
-    def tuple(self, values: Sequence[Array]) -> Any:
-        refs, taken, inputs = [], set(), Inputs()
-        for x in values:
+    def tuple(self, values: Sequence[Array], fixed: Sequence[bool] | None = None) -> Any:
+        """The results, each a tensor of its own. fixed: which of them no input enters."""
+        refs, taken = [], set()
+        for x, constant in zip(values, [False] * len(values) if fixed is None else fixed, strict=True):
             ref = self.returned(x)
             kin = sources(ref.raw)
-            if not inputs.reach(ref.raw):
+            if constant or any(map(is_constant, kin.values())):
                 ref = self._unfolded(ref)
-            elif not taken.isdisjoint(kin) or any(map(lasting, kin.values())):
+            elif not taken.isdisjoint(kin) or any(map(is_input, kin.values())):
                 ref = self.call("aten::clone", ref, torch.contiguous_format)
             taken.update(kin)
             refs.append(ref)
@@ -270,7 +271,7 @@ def build(
     """Emit a program into a builder whose inputs are declared."""
     target = ScriptTarget(gb, constants)
     arrays = [target.received(ref, value) for ref, value in zip(inputs, program.inputs, strict=True)]
-    gb.output(target.tuple(emit(program, target, arrays)))
+    gb.output(target.tuple(emit(program, target, arrays), fixed_outputs(program)))
 
 
 def to_torchscript(
