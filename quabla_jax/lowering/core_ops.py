@@ -218,8 +218,9 @@ def _table() -> dict[str, CoreOp]:
         "host",
         (
             "host_call",
-            "callback results",
-            "callback(*inputs) on the host, results ((shape, dtype), ...); a target may refuse it",
+            "callback results effect",
+            "callback(*inputs) on the host, results ((shape, dtype), ...); a target may refuse it. effect: it is called "
+            "whenever the program comes by, in the program's order, read or not",
         ),
     )
     return {row.name: row for row in rows}

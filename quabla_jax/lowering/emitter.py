@@ -16,7 +16,7 @@ from ..errors import UnsupportedOperationError
 from . import numpy_linalg, numpy_ops, numpy_special
 from .core_ops import CORE_OPS
 from .infer import infer
-from .program import Branch, Const, Loop, Node, Op, Region, Value
+from .program import Branch, Const, Loop, Node, Op, Region, Value, has_effect
 
 assert numpy_linalg and numpy_special  # imported for the rows that they add
 
@@ -313,7 +313,7 @@ def _live(nodes: list[Node], outputs: Sequence[Value]) -> list[Node]:
     needed = set(outputs)
     kept = []
     for node in reversed(nodes):
-        if any(v in needed for v in node.outputs):
+        if any(v in needed for v in node.outputs) or has_effect(node):
             needed.update(node.inputs)
             if isinstance(node, Loop) and node.trip is not None:
                 needed.add(node.trip)

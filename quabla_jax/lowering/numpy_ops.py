@@ -433,6 +433,6 @@ def windows(x, sizes, strides, dilation):
 
 
 @_row("host_call")
-def _host_call(*arrays, callback, results):
+def _host_call(*arrays, callback, results, effect):
     found = callback(*arrays)
     return tuple(np.asarray(a, dtype=dtype).reshape(shape) for a, (shape, dtype) in zip(found, results, strict=True))

@@ -115,6 +115,15 @@ class Branch:
 Node = Op | Loop | Branch
 
 
+def has_effect(node: Node) -> bool:
+    """Whether a node calls the host for what the call does, so that it stays although nothing reads its results."""
+    if isinstance(node, Op):
+        return node.name == "host_call" and node.params["effect"]
+    if isinstance(node, Branch):
+        return any(has_effect(n) for branch in node.branches for n in branch.nodes)
+    return any(has_effect(n) for region in (node.body, node.cond) if region is not None for n in region.nodes)
+
+
 @dataclass(frozen=True, eq=False)
 class Region:
     """A closed straight list of nodes. `outputs` may repeat, may be inputs, and may be Consts."""

@@ -162,7 +162,7 @@ def markdown(targets: Mapping[str, Supports], command: str) -> str:
         "`nonbatchable`; lineax's `linear_solve`; the loops of quabla_jax itself) is expanded through the Python function "
         "that it registered with JAX for its lowering.",
         "",
-        "`pure_callback` runs on targets that stay in Python (MLX) and is refused by the others, with one exception: the "
+        "`pure_callback`, `io_callback`, `debug_callback` and `debug_print` run on targets that stay in Python (MLX) and are refused by the others, with one exception: the "
         "callback of equinox's `error_if` only ever raises, and where nothing can raise its results become NaN (equinox's own "
         '`on_error="nan"`), least integers and False. Tangents of integers (float0) are bool zeros. Max pooling\'s gradient '
         "of a window with a NaN goes to its first NaN.",

@@ -29,19 +29,20 @@ def as_text(region: Region, name: str = "") -> str:
         lines.append(f"{pad}{title}({', '.join(define(v) for v in inner.inputs)}):")
         for node in inner.nodes:
             out = ", ".join(define(v) for v in node.outputs)
+            made = f"{out} = " if out else ""
             args = ", ".join(show(v) for v in node.inputs)
             source = f"   # {node.source}" if node.source else ""
             if isinstance(node, Op):
                 params = "".join(f" {k}={_param(v)}" for k, v in node.params.items())
-                lines.append(f"{pad}  {out} = {node.name}({args}){params}{source}")
+                lines.append(f"{pad}  {made}{node.name}({args}){params}{source}")
             elif isinstance(node, Loop):
-                lines.append(f"{pad}  {out} = loop {_loop_kind(node, show)}({args}){source}")
+                lines.append(f"{pad}  {made}loop {_loop_kind(node, show)}({args}){source}")
                 if node.cond is not None:
                     write(node.cond, "while", depth + 2)
                 write(node.body, "body", depth + 2)
             else:
                 assert isinstance(node, Branch)
-                lines.append(f"{pad}  {out} = branch[{show(node.index)}]({args}){source}")
+                lines.append(f"{pad}  {made}branch[{show(node.index)}]({args}){source}")
                 for i, branch in enumerate(node.branches):
                     write(branch, f"case {i}", depth + 2)
         lines.append(f"{pad}  return {', '.join(show(v) for v in inner.outputs)}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from ..lowering.program import Branch, Const, Loop, Node, Op, Region, Value
+from ..lowering.program import Branch, Const, Loop, Node, Op, Region, Value, has_effect
 
 __all__ = ["simplified"]
 
@@ -82,7 +82,7 @@ def _used(nodes: Sequence[Node], outputs: Sequence[Value]) -> list[Node]:
     needed = {v for v in outputs if not isinstance(v, Const)}
     kept: list[Node] = []
     for node in reversed(nodes):
-        if needed.isdisjoint(node.outputs):
+        if needed.isdisjoint(node.outputs) and not has_effect(node):
             continue
         needed.update(node.inputs)
         if isinstance(node, Loop) and node.trip is not None:

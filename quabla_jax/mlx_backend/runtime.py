@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import mlx.core as mx
 import numpy as np
 
-from ..lowering.program import Branch, Const, Loop, Node, Op, Region, Value
+from ..lowering.program import Branch, Const, Loop, Node, Op, Region, Value, has_effect
 from . import convert
 from .kernels import INLINE_LIMIT, Emitter, Kernel, captured, node_cost, straight_cost, work
 from .progress import Watch
@@ -104,7 +104,7 @@ class Plan:
         else:
             made = list(nodes[0].outputs)
             step = _control(nodes[0], self.emitter)
-        if not made:
+        if not made and not (nodes and has_effect(nodes[0])):
             return
         reads = [v for v in reads if not isinstance(v, Const)] if straight else reads
         for v in made:

@@ -210,10 +210,6 @@ def test_float64_on_the_gpu_is_float32_with_one_warning(monkeypatch):
 @pytest.mark.parametrize(
     "fun, op",
     [
-        (
-            lambda x: jax.experimental.io_callback(lambda a: a, jax.ShapeDtypeStruct((), F32), x[0]),
-            "io_callback",
-        ),
         (lambda x: lax.linalg.schur(x[None] * x[:, None])[0], "schur"),
         (lambda x: x.astype(jnp.complex128) * 2, None),
         (lambda x: jnp.linalg.eigvals(x[None] * x[:, None].astype(jnp.float64)), None),

@@ -1,6 +1,8 @@
-"""pure_callback: Python on the host, for targets that stay in Python between their pieces."""
+"""Callbacks: Python on the host, for targets that stay in Python between their pieces."""
 
 from __future__ import annotations
+
+import functools
 
 import numpy as np
 
@@ -21,13 +23,30 @@ def _pure_callback(e: Emitter, eqn, *inputs: Value):
     from ..interpreter import unsupported
 
     results = tuple((tuple(a.shape), np.dtype(a.dtype)) for a in eqn.params["result_avals"])
-    params = {"callback": eqn.params["callback"], "results": results}
-    builder = e.session.builder
-    probe = Op("host_call", inputs, params, tuple(Value(s, d) for s, d in results), e.source)
-    if builder is not None and builder.supports(probe) is not None:
+    params = {"callback": eqn.params["callback"], "results": results, "effect": False}
+    if not _calls(e, inputs, params):
         if not _only_raises(eqn.params["callback"]):
             raise unsupported(e, eqn, REASON)
         return [e.full(shape, _poison(dtype), dtype) for shape, dtype in results]
+    return e.ops("host_call", *inputs, **params)
+
+
+def _calls(e: Emitter, inputs, params) -> bool:
+    """Whether the target can call the host."""
+    builder = e.session.builder
+    outputs = tuple(Value(shape, dtype) for shape, dtype in params["results"])
+    return builder is None or builder.supports(Op("host_call", inputs, params, outputs, e.source)) is None
+
+
+def _effect(e: Emitter, eqn, *inputs: Value):
+    """io_callback, debug_callback and debug_print: called in the program's order as often as it comes by."""
+    from ..interpreter import unsupported
+
+    results = tuple((tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in eqn.outvars)
+    callback = eqn.params.get("callback") if results else functools.partial(eqn.primitive.impl, **eqn.params)
+    params = {"callback": lambda *arrays: callback(*arrays), "results": results, "effect": True}
+    if not _calls(e, inputs, params):
+        raise unsupported(e, eqn, REASON)
     return e.ops("host_call", *inputs, **params)
 
 
@@ -43,3 +62,4 @@ def _poison(dtype: np.dtype):
 
 
 register("pure_callback_p", "composed", _pure_callback)
+register("io_callback_p debug_callback_p debug_print_p", "composed", _effect)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import collectives, refuse
 from .host import REASON
 
-refuse("io_callback_p debug_callback_p debug_print_p inspect_sharding_p check_p", REASON)
+refuse("inspect_sharding_p check_p", REASON)
 refuse("ffi_call_p custom_partitioning_p cudnn_fusion_p", "it calls a compiled function made for XLA")
 refuse("call_exported_p", "it holds StableHLO, not a jaxpr")
 refuse("schur_p hessenberg_p tridiagonal_p geqp3_p", "no target has this factorisation")
