@@ -45,7 +45,9 @@ class FxTarget(ops.CoreOps):
         array = array.view(signed_view(array.dtype))
         key = (array.shape, array.dtype.name, array.tobytes())
         if key not in self._constants:
-            self._constants[key] = self.top.attribute(f"constant_{len(self._constants)}", tensor_of(array))
+            self._constants[key] = self.top.attribute(
+                self.top.free_path("constant", len(self._constants)), tensor_of(array)
+            )
         return self._constants[key]
 
     def visible(self, ref: Ref) -> bool:
@@ -101,7 +103,7 @@ class FxTarget(ops.CoreOps):
         for part, name, one in zip(parts, names, single, strict=True):
             part.order(shared)
             module = part.scope.finish(part.outputs, one)
-            modules.append(self.scope.attribute(f"{name}_{self._regions}", module).node)
+            modules.append(self.scope.attribute(self.scope.free_path(name, self._regions), module).node)
         return modules, [self.scope.use(ref) for ref in shared]
 
     def branch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -129,6 +130,10 @@ class Scope:
         else:
             owner.add_module(name, value)
         return Ref(self.graph.get_attr(path), self)
+
+    def free_path(self, stem: str, number: int) -> str:
+        """A name for an attribute that is none yet; parameters may have any."""
+        return next(name for k in itertools.count(number) if not hasattr(self.root, name := f"{stem}_{k}"))
 
     def finish(self, outputs: Sequence[torch.fx.Node], single: bool = False) -> torch.fx.GraphModule:
         """Close the scope into a module. An output that is an input, or comes twice, is cloned: operators forbid aliases."""

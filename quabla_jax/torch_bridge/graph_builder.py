@@ -13,6 +13,7 @@ that a value is visible where it is used. to_torchscript builds through this cla
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -46,6 +47,8 @@ class GraphBuilder:
     """
 
     def __init__(self, name: str = "Module"):
+        if not _is_name(name):
+            raise GraphError(f"graph name {name!r}: expected a Python identifier")
         self.name = name
         self.graph = _C.Graph()
         self.inputs: list[Value] = []
@@ -59,9 +62,12 @@ class GraphBuilder:
 
     def input(self, name: str, type: Any = torch.Tensor) -> Value:
         """Declare the next argument of the function."""
-        if not name.isidentifier():
-            raise GraphError(f"input name {name!r}: expected a Python identifier")
-        value = Value(self.graph.addInput(name), as_type(type), self._top)
+        if not _is_name(name) or name == "self":
+            raise GraphError(f"input name {name!r}: expected a Python identifier other than self")
+        if (name, False) in self.signature:
+            raise GraphError(f"input name {name!r}: there is an input of this name already")
+        jit_type = _type(type, f"input {name!r}")
+        value = Value(self.graph.addInput(name), jit_type, self._top)
         self.inputs.append(value)
         self.signature.append((name, False))
         return value
@@ -75,15 +81,29 @@ class GraphBuilder:
         return self._attribute(path, tensor, False)
 
     def _attribute(self, path: str, tensor: torch.Tensor, trainable: bool) -> Value:
-        if path not in self.attributes:
-            if not path or not all(path.split(".")):
-                raise GraphError(f"attribute path {path!r}: expected names joined by dots")
+        found = self.attributes.get(path)
+        if found is not None and (found[1] is not tensor or found[2] != trainable):
+            raise GraphError(
+                f"attribute {path!r}: there is another {'parameter' if found[2] else 'buffer'} at this path"
+            )
+        if found is None:
+            self._check_path(path)
             if not isinstance(tensor, torch.Tensor):
                 raise GraphError(f"attribute {path!r}: expected a torch.Tensor, got {type(tensor).__name__}")
             raw = self.graph.addInput("self_" + "".join(c if c.isalnum() else "_" for c in path))
             self.attributes[path] = (Value(raw, TENSOR, self._top), tensor, trainable)
             self.signature.append((path, True))
         return self.attributes[path][0]
+
+    def _check_path(self, path: Any) -> None:
+        if not isinstance(path, str) or not path or not all(path.split(".")):
+            raise GraphError(f"attribute path {path!r}: expected names joined by dots")
+        for name in path.split("."):
+            if hasattr(_PLAIN_MODULE, name):
+                raise GraphError(f"attribute path {path!r}: torch.nn.Module uses the name {name!r} itself")
+        for other in self.attributes:
+            if path.startswith(other + ".") or other.startswith(path + "."):
+                raise GraphError(f"attribute path {path!r}: one of {path!r} and {other!r} would lie inside a tensor")
 
     def const(self, value: Any) -> Value:
         """A constant: int, float, bool, complex, str, None, list, device, dtype or tensor. Equal constants are one node.
@@ -100,6 +120,8 @@ class GraphBuilder:
         Arguments are positional in the order of the node's inputs, keyword-only ones included; missing ones take the
         schema's defaults. Returns one Value, a tuple of them, or None. Raises GraphError where no overload fits.
         """
+        if not isinstance(op, str):
+            raise GraphError(f"call: expected an operator's name such as 'aten::add', got {op!r}")
         args = tuple([_plain(a) for a in args])
         plan = resolve(op, args, kwargs)
         inputs: list[Value] = []
@@ -303,6 +325,20 @@ class GraphBuilder:
         from .modules import assemble
 
         return assemble(self.name, {"forward": self}, check=True)
+
+
+_PLAIN_MODULE = torch.nn.Module()
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _type(spec: Any, where: str) -> Any:
+    try:
+        return as_type(spec)
+    except TypeError as error:
+        raise GraphError(f"{where}: {error}") from None
 
 
 _CONFIRMED: set[Plan] = set()  # plans that PyTorch resolves alike: it looks at types alone, and they are the plan's

@@ -61,10 +61,10 @@ def assemble(name: str, methods: dict[str, GraphBuilder], check: bool = False) -
 
 def _define(module: torch.jit.ScriptModule, method: str, builder: GraphBuilder, check: bool) -> None:
     """Define a method that calls the graph's function, then inline the call: the file holds the graph itself."""
-    body = builder.function(check=check)  # noqa: F841  (define() finds it among this frame's locals)
+    _graph_of_method = builder.function(check=check)  # noqa: F841  (define() finds it among this frame's locals)
     arguments = [f"{value.name}: {value.type_text}" for value in builder.inputs]
     passed = [_access(name) if attribute else name for name, attribute in builder.signature]
-    source = f"def {method}({', '.join(['self', *arguments])}):\n    return body({', '.join(passed)})\n"
+    source = f"def {method}({', '.join(['self', *arguments])}):\n    return _graph_of_method({', '.join(passed)})\n"
     module.define(source)
     graph = getattr(module, method).graph
     inline(graph)

@@ -45,7 +45,10 @@ def _accepts(formal, given: Any, env: dict[str, Any], widen: bool) -> bool:
         return False
     if widen and formal.kind() == "FloatType" and type(given) is int:
         return float(given) == given
-    own = literal_type(given)
+    try:
+        own = literal_type(given)
+    except (TypeError, OverflowError) as error:
+        raise GraphError(str(error)) from None
     return own is not None and match(formal, own, env)
 
 
@@ -132,7 +135,10 @@ def _search(op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Plan:
     refusals: list[tuple[bool, str]] = []
     for widen in (False, True):  # exact types first, then ints for floats
         for schema in fitting:
-            plan = _bind(schema, args, kwargs, widen)
+            try:
+                plan = _bind(schema, args, kwargs, widen)
+            except GraphError as error:  # no constant of any type
+                raise GraphError(f"{op}: {error}") from None
             if isinstance(plan, Plan):
                 return plan
             if widen and (pinned or not schema.overload_name.endswith("out")):

@@ -38,6 +38,11 @@ def compare(where: str, whose: str, expected: Sequence[Any], given: Sequence[Val
             )
 
 
+def _at_home(kind: str, home: Region, here: Region) -> None:
+    if here is not home:
+        raise GraphError(f"{kind}: started in {home.label}, entered in {here.label}; its blocks belong where it starts")
+
+
 class Value:
     """A typed value of the graph being built. Made by the builder only."""
 
@@ -65,7 +70,7 @@ class If:
     """A prim::If under construction: build `true()` and `false()`, then read `outputs`."""
 
     def __init__(self, builder: GraphBuilder, node, outputs: Sequence[Any] | None):
-        self._builder, self._node = builder, node
+        self._builder, self._node, self._home = builder, node, builder._region
         self._declared = None if outputs is None else tuple(as_type(t) for t in outputs)
         self._branches: dict[str, tuple[Value, ...]] = {}
         self._outputs: tuple[Value, ...] | None = None
@@ -109,17 +114,21 @@ class Branch:
 
     def __init__(self, owner: If, label: str):
         self._owner, self._label = owner, label
+        self._region: Region | None = None
         self._values: tuple[Value, ...] | None = None
 
     def __enter__(self) -> Branch:
         if self._label in self._owner._branches:
             raise GraphError(f"prim::If: the {self._label} branch is built already")
         builder = self._owner._builder
-        builder._enter(self._owner._blocks[self._label], f"the {self._label} branch of prim::If")
+        _at_home("prim::If", self._owner._home, builder._region)
+        self._region = builder._enter(self._owner._blocks[self._label], f"the {self._label} branch of prim::If")
         return self
 
     def end(self, *values: Any) -> None:
         """State the branch's outputs. Constants are allowed."""
+        if self._region is None or self._region is not self._owner._builder._region:
+            raise GraphError(f"prim::If, {self._label} branch: end() is called inside the branch's with block")
         self._values = self._owner._builder._register(values, self._values)
 
     def __exit__(self, kind, error, trace) -> None:
@@ -140,11 +149,9 @@ class Loop:
     after the loop, readable once the body is closed.
     """
 
-    index: Value
-    carried: tuple[Value, ...]
-
     def __init__(self, builder: GraphBuilder, node, init: tuple[Value, ...], block_inputs, outputs):
-        self._builder, self._node, self._init = builder, node, init
+        self._builder, self._node, self._init, self._home = builder, node, init, builder._region
+        self._region: Region | None = None
         self._types = tuple(v.type for v in init)
         self._check_declared(
             "block inputs", block_inputs, (INT, *self._types), "the index first, then the carried values"
@@ -169,13 +176,16 @@ class Loop:
     def __enter__(self) -> Loop:
         if list(self._node.blocks()):
             raise GraphError("prim::Loop: the body is built already")
-        region = self._builder._enter(self._node.addBlock(), "the body of prim::Loop")
-        self.index = Value(region.block.addInputToBlock(), INT, region)
-        self.carried = tuple(Value(region.block.addInputToBlock(), t, region) for t in self._types)
+        _at_home("prim::Loop", self._home, self._builder._region)
+        self._region = region = self._builder._enter(self._node.addBlock(), "the body of prim::Loop")
+        self._index = Value(region.block.addInputToBlock(), INT, region)
+        self._carried = tuple(Value(region.block.addInputToBlock(), t, region) for t in self._types)
         return self
 
     def end(self, condition: Any, *carried: Any) -> None:
         """State the block's outputs: whether to go on (a bool, first), then the next carried values."""
+        if self._region is None or self._region is not self._builder._region:
+            raise GraphError("prim::Loop: end() is called inside the loop's with block")
         values = self._builder._as_values((condition, *carried))
         if values[0].type != BOOL:
             raise GraphError(f"prim::Loop, block output 0 (condition): expected bool, got {describe(values[0])}")
@@ -199,6 +209,22 @@ class Loop:
                 raise GraphError("prim::Loop: the body has no end(condition, *carried)")
             region = self._builder._region
             self._outputs = tuple(Value(self._node.addOutput(), t, region) for t in self._types)
+
+    @property
+    def index(self) -> Value:
+        """The trip number, an int, inside the body."""
+        self._check_entered("index")
+        return self._index
+
+    @property
+    def carried(self) -> tuple[Value, ...]:
+        """The carried values at the start of a trip, inside the body."""
+        self._check_entered("carried")
+        return self._carried
+
+    def _check_entered(self, name: str) -> None:
+        if self._region is None:
+            raise GraphError(f"prim::Loop: read {name} inside the loop's with block")
 
     @property
     def outputs(self) -> tuple[Value, ...]:

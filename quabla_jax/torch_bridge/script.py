@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -64,12 +65,18 @@ class ScriptTarget(ops.CoreOps):
         if found is None:
             tensor = tensor_of(array)
             if array.nbytes > BUFFER_BYTES:
-                path = self._buffers.setdefault(key, (f"constant_{len(self._buffers)}", tensor))
-                found = self.gb.buffer(*path)
+                if key not in self._buffers:
+                    self._buffers[key] = (self._free_path(), tensor)
+                found = self.gb.buffer(*self._buffers[key])
             else:
                 found = self.gb.const(tensor)
             self._tensors[key] = found
         return found
+
+    def _free_path(self) -> str:
+        """A name for one more buffer; parameters may have any."""
+        taken = {path.partition(".")[0] for path in self.gb.attributes} | {path for path, _ in self._buffers.values()}
+        return next(name for k in itertools.count(len(self._buffers)) if (name := f"constant_{k}") not in taken)
 
     def visible(self, ref: Ref) -> bool:
         return ref.region.open

@@ -123,6 +123,18 @@ def test_parameters_are_named_by_path(tmp_path):
     assert_same(reloaded(program, tmp_path / "m.pt2"), lambda x: fun(params, x), (XS,))
 
 
+def test_parameters_named_like_what_the_program_holds_itself(tmp_path):
+    table = np.linspace(0.0, 1.0, 4)
+    params = {"constant_0": 2.0 * X, "while_body_1": 3.0 * X, "constant_1": {"w": X}}
+
+    def fun(p, x):
+        x = x * jnp.asarray(table) * p["constant_0"] + jnp.asarray(table[::-1]) * p["constant_1"]["w"]
+        return lax.fori_loop(0, 3, lambda i, c: c * p["while_body_1"], x)
+
+    program = to_exported_program(fun, X, params=params)
+    assert_same(reloaded(program, tmp_path / "m.pt2"), lambda x: fun(params, x), (X,))
+
+
 DYNAMIC = {
     "matmul": (lambda x, w: jnp.tanh(x @ w).sum(1), lambda n: (_rows(n, 3), _rows(3, 2)), ({0: BATCH}, None)),
     "loop": (

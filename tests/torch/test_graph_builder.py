@@ -3,6 +3,7 @@
 import re
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch.jit", reason="needs PyTorch")
@@ -256,6 +257,102 @@ def test_overloads_are_told_apart():
 # what is refused, each where it is written
 
 
+def breach_graph_name(gb, x):
+    GraphBuilder("two words")
+
+
+def breach_input_name_is_a_keyword(gb, x):
+    gb.input("for")
+
+
+def breach_input_name_is_self(gb, x):
+    gb.input("self")
+
+
+def breach_input_name_taken(gb, x):
+    gb.input("x")
+
+
+def breach_input_type(gb, x):
+    gb.input("y", np.ndarray)
+
+
+def breach_attribute_inside_a_tensor(gb, x):
+    gb.parameter("a", torch.ones(1))
+    gb.parameter("a.b", torch.ones(1))
+
+
+def breach_attribute_that_modules_have(gb, x):
+    gb.buffer("layers.forward", torch.ones(1))
+
+
+def breach_attribute_taken(gb, x):
+    gb.parameter("a", torch.ones(1))
+    gb.parameter("a", torch.zeros(1))
+
+
+def breach_attribute_taken_by_another_kind(gb, x):
+    tensor = torch.ones(1)
+    gb.parameter("a", tensor)
+    gb.buffer("a", tensor)
+
+
+def breach_operator_is_no_name(gb, x):
+    gb.call(torch.add, x, x)
+
+
+def breach_argument_of_no_type(gb, x):
+    gb.call("aten::add", x, np.ones(2))
+
+
+def breach_branch_entered_elsewhere(gb, x):
+    branch = gb.if_(True)
+    with gb.loop(3, True, x), branch.true():
+        pass
+
+
+def breach_branch_inside_the_other(gb, x):
+    branch = gb.if_(True)
+    with branch.true(), branch.false():
+        pass
+
+
+def breach_loop_entered_elsewhere(gb, x):
+    loop = gb.loop(3, True, x)
+    with gb.if_(True).true(), loop:
+        pass
+
+
+def breach_value_of_the_other_branch(gb, x):
+    branch = gb.if_(True)
+    with branch.true() as taken:
+        inner = gb.call("aten::neg", x)
+        taken.end(inner)
+    with branch.false() as taken:
+        taken.end(inner)
+
+
+def breach_loop_ended_outside(gb, x):
+    gb.loop(3, True, x).end(True, x)
+
+
+def breach_branch_ended_outside(gb, x):
+    gb.if_(True).true().end(x)
+
+
+def breach_loop_ended_in_a_branch(gb, x):
+    with gb.loop(3, True, x) as loop, gb.if_(True).true():
+        loop.end(True, x)
+
+
+def breach_index_before_the_body(gb, x):
+    gb.call("aten::neg", gb.loop(3, True, x).index)
+
+
+def breach_carried_before_the_body(gb, x):
+    gb.call("aten::neg", gb.loop(3, True, x).carried[0])
+
+
 def breach_trip_count_is_a_tensor(gb, x):
     gb.loop(x, True, x)
 
@@ -476,6 +573,26 @@ def breach_function_without_output(gb, x):
 
 
 BREACHES = {
+    breach_graph_name: r"graph name 'two words': expected a Python identifier",
+    breach_input_name_is_a_keyword: r"input name 'for': expected a Python identifier",
+    breach_input_name_is_self: r"input name 'self': expected a Python identifier other than self",
+    breach_input_name_taken: r"input name 'x': there is an input of this name already",
+    breach_input_type: r"input 'y': no TorchScript type for <class 'numpy.ndarray'>",
+    breach_attribute_inside_a_tensor: r"attribute path 'a.b': one of 'a.b' and 'a' would lie inside a tensor",
+    breach_attribute_that_modules_have: r"'layers.forward': torch.nn.Module uses the name 'forward' itself",
+    breach_attribute_taken: r"attribute 'a': there is another parameter at this path",
+    breach_attribute_taken_by_another_kind: r"attribute 'a': there is another parameter at this path",
+    breach_operator_is_no_name: r"call: expected an operator's name such as 'aten::add', got <built-in",
+    breach_argument_of_no_type: r"aten::add: no TorchScript constant for array.* of type ndarray",
+    breach_branch_entered_elsewhere: r"prim::If: started in the graph, entered in the body of prim::Loop",
+    breach_branch_inside_the_other: r"prim::If: started in the graph, entered in the true branch of prim::If",
+    breach_loop_entered_elsewhere: r"prim::Loop: started in the graph, entered in the true branch of prim::If",
+    breach_value_of_the_other_branch: r"the false branch of prim::If: %\d+ was made in the true branch of prim::If, which",
+    breach_loop_ended_outside: r"prim::Loop: end\(\) is called inside the loop's with block",
+    breach_branch_ended_outside: r"prim::If, true branch: end\(\) is called inside the branch's with block",
+    breach_loop_ended_in_a_branch: r"prim::Loop: end\(\) is called inside the loop's with block",
+    breach_index_before_the_body: r"prim::Loop: read index inside the loop's with block",
+    breach_carried_before_the_body: r"prim::Loop: read carried inside the loop's with block",
     breach_trip_count_is_a_tensor: r"prim::Loop, input 0 \(max trip count\): expected int, got Tensor \(%x",
     breach_trip_count_missing: r"prim::Loop, input 0 \(max trip count\): expected int, got bool \(the constant True",
     breach_condition_is_an_int: r"prim::Loop, input 1 \(initial condition\): expected bool, got int \(the constant 1",

@@ -379,6 +379,20 @@ def test_large_constants_become_buffers(tmp_path):
     assert list(module.parameters()) == []
 
 
+def test_parameters_named_like_the_buffers_of_constants(tmp_path):
+    tables = np.random.default_rng(0).normal(size=(2, 600))
+    params = {"constant_0": np.full(600, 2.0), "constant_1": {"w": np.full(600, 3.0)}}
+    fun = lambda p, x: p["constant_0"] * jnp.asarray(tables[0]) * x + p["constant_1"]["w"] * jnp.asarray(tables[1])
+    module = torch_bridge.to_torchscript(
+        fun, np.float64(1), params=params, methods={"twice": lambda p, x: 2 * fun(p, x)}
+    )
+    torch_bridge.save(module, tmp_path / "m.pt")
+    module, x = load(tmp_path / "m.pt"), torch.tensor(1.5, dtype=torch.float64)
+    np.testing.assert_allclose(module(x).detach(), fun(params, 1.5), rtol=1e-14)
+    np.testing.assert_allclose(module.twice(x).detach(), 2 * fun(params, 1.5), rtol=1e-14)
+    assert len(list(module.parameters())) == 2 and len(list(module.buffers())) == 2
+
+
 @pytest.mark.parametrize(
     "dtype",
     ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "bool", "float16", "bfloat16", "complex64"],
