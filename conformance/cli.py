@@ -10,8 +10,10 @@ import os
 import pathlib
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import NoReturn
 
 __all__ = ["main"]
 
@@ -22,8 +24,15 @@ TIERS = {
 }
 
 
+class _Parser(argparse.ArgumentParser):
+    """Errors are one line, as everywhere in the command line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"conformance: {message} (--help lists the options)\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="python -m conformance", description=__doc__)
+    p = _Parser(prog="python -m conformance", description=__doc__)
     p.add_argument(
         "--backend",
         action="append",
@@ -237,13 +246,15 @@ def _collect(args: argparse.Namespace) -> dict | int:
     records = [r for r in _noted(args.state) if _key(r) in wanted]
     done = {_key(r) for r in records}
     todo = [c for c in cells if c.key not in done]
+    began = time.monotonic()
     with _progress(len(todo)) as advance, _appending(args.state) as state:
         for finished in _run(_batches(todo), args.jobs):
             records += finished
             state.writelines(json.dumps(r) + "\n" for r in finished)
             state.flush()
             advance(len(finished))
-    return report.data_of(records, unavailable, _stale(names))
+    run = {"tier": args.tier, "jobs": args.jobs, "seconds": round(time.monotonic() - began), "resumed": len(done)}
+    return report.data_of(records, unavailable, _stale(names), run)
 
 
 def _print(data: dict, previous: dict | None) -> int:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-__all__ = ["function_at", "parameters_in", "shape_of", "size_of"]
+__all__ = ["check_call", "function_at", "parameters_in", "shape_of", "size_of"]
 
 _DTYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16", "i32": "int32",
@@ -39,6 +40,20 @@ def function_at(place: str) -> Callable[..., Any]:
     if not callable(found):
         raise ValueError(f"{place!r} is a {type(found).__name__}, not a function")
     return found
+
+
+def check_call(fun: Callable[..., Any], args: Sequence[Any]) -> None:
+    """ValueError, which says what to add, where `fun` does not take just these arguments."""
+    try:
+        signature = inspect.signature(fun)
+        signature.bind(*args)
+    except TypeError as error:
+        name = getattr(fun, "__name__", "the function")
+        raise ValueError(
+            f"{name}{inspect.signature(fun)}: {error}; give one --arg for each argument, in order"
+        ) from None
+    except ValueError:  # a function without a signature
+        return
 
 
 def shape_of(text: str) -> jax.ShapeDtypeStruct:

@@ -77,13 +77,14 @@ if typer is not None:
         ] = None,
     ) -> None:
         """Write a JAX function for another target. Files appear whole or not at all."""
-        from ._arguments import function_at, parameters_in, shape_of
+        from ._arguments import check_call, function_at, parameters_in, shape_of
 
         if to not in ("torchscript", "pt2", "mlx"):
             raise typer.BadParameter(f"{to!r}: expected torchscript, pt2 or mlx")
         fun = function_at(function)
         args = [shape_of(text) for text in arg or []]
         tree = parameters_in(params) if params else None
+        check_call(fun, [*([tree] if params else []), *args])
         path = (
             output.with_suffix({"torchscript": ".pt", "pt2": ".pt2", "mlx": ".txt"}[to])
             if not output.suffix
@@ -116,11 +117,12 @@ if typer is not None:
         """Show the regions of a program as nested boxes: loops, branches, carries, captures, bytes, flops."""
         import jax
 
-        from ._arguments import function_at, shape_of
+        from ._arguments import check_call, function_at, shape_of
         from ._draw import draw as drawn
 
-        fun = function_at(function)
-        picture = drawn(jax.grad(fun) if grad else fun, *[shape_of(text) for text in arg or []])
+        fun, args = function_at(function), [shape_of(text) for text in arg or []]
+        check_call(fun, args)
+        picture = drawn(jax.grad(fun) if grad else fun, *args)
         if output is None:
             typer.echo(str(picture))
         else:
@@ -177,13 +179,35 @@ if typer is not None:
         runpy.run_path(sys.argv[0], run_name="__main__")
 
 
+# What JAX's own messages leave out.
+_CURES = {"TracerBoolConversionError": "branch with lax.cond or jax.numpy.where instead of Python's if and while"}
+
+
+def _message(error: Exception) -> str:
+    """One line about an error, with its cure; a longer message gives its first line."""
+    usage = getattr(error, "format_message", None)  # of a wrong command line; the message is typer's
+    lines = [line.strip() for line in (usage() if usage else str(error)).splitlines() if line.strip()] or ["no message"]
+    if usage is not None:
+        return f"{' '.join(lines)} (--help lists the options)"
+    cure = _CURES.get(type(error).__name__)
+    more = "all of it" if len(lines) > 1 else "where"
+    return f"{type(error).__name__}: {lines[0]}{f' {cure}' if cure else ''} (--debug shows {more})"
+
+
 def main() -> None:
     """Entry point; errors are one line with the cure, --debug gives the traceback."""
     if typer is None:
         sys.exit("quabla-jax: the command line needs its extra: pip install 'quabla-jax[cli]'")
     try:
-        app()
+        code = app(standalone_mode=False)
+    except typer.Abort:
+        sys.exit("quabla-jax: interrupted")
     except Exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
+            error.show()  # type: ignore[attr-defined]
+            sys.exit(2)
         if _state["debug"]:
             raise
-        sys.exit(f"quabla-jax: {type(error).__name__}: {str(error).strip() or 'no message'} (--debug shows where)")
+        print(f"quabla-jax: {_message(error)}", file=sys.stderr)
+        sys.exit(getattr(error, "exit_code", 1))
+    sys.exit(code if isinstance(code, int) else 0)

@@ -12,6 +12,8 @@ import jax, jax.numpy as jnp
 def model(x): return jax.lax.scan(lambda c, v: (jnp.sin(c) + v, c), x[0], x)[0].sum()
 def affine(params, x): return x @ params["layer"]["w"] + params["layer"]["b"]
 number = 3
+def branching(x): return x if x > 0 else -x
+def long_error(x): raise RuntimeError("first\\nsecond")
 """
 
 
@@ -83,6 +85,19 @@ def test_devices(run):
         (["export", "user_code:model", "--arg", "f32[5,3]", "-o", "missing/m.pt"], "missing"),
         (["plan", "--length", "10", "--carry", "4 parsecs"], "4 parsecs"),
         (["draw", "user_code:model", "--arg", "f32[5,3]", "-o", "picture.bmp"], "must end in"),
+        (["draw", "user_code:model"], "give one --arg for each argument"),
+        (["export", "user_code:model", "--arg", "f32[5,3]", "--arg", "f32[]"], "give one --arg for each argument"),
+        (["draw", "user_code:branching", "--arg", "f32[]"], "branch with lax.cond"),
+        (["draw", "user_code:long_error", "--arg", "f32[]"], "first (--debug shows all of it)"),
+        (["draw"], "Missing argument"),
+        (["plan", "--length", "10"], "'--carry'"),
+        (["plan", "--length", "0", "--carry", "4kB"], "'--length'"),
+        (["plan", "--length", "10", "--carry", "4kB", "--plot", "p.xyz"], "xyz"),
+        (["export", "user_code:model", "--arg", "f32[5,3]", "--to", "onnx"], "torchscript, pt2 or mlx"),
+        (["bench", "nothing"], "there are accuracy"),
+        (["no-such-command"], "no-such-command"),
+        (["conformance", "--tier", "none"], "--tier"),
+        (["conformance", "--backend", "none"], "give one of"),
     ],
 )
 def test_errors_are_one_line_with_the_cure(run, words, said):
@@ -95,3 +110,19 @@ def test_errors_are_one_line_with_the_cure(run, words, said):
 def test_debug_gives_the_traceback(run):
     with pytest.raises(ValueError, match="no MODULE:FUNCTION"):
         run("--debug", "export", "user_code")
+
+
+def test_no_command_shows_the_help(run):
+    code, out = run()
+    assert code in (0, 2) and "conformance" in out.out + out.err
+
+
+def test_an_mlx_listing(run, tmp_path):
+    pytest.importorskip("mlx.core")
+    code, out = run("export", "user_code:model", "--arg", "f32[5,3]", "--to", "mlx", "-o", "model")
+    assert code == 0 and "wrote model.txt" in out.out and "loop 5 times" in (tmp_path / "model.txt").read_text()
+
+
+def test_bench_lists_what_it_can_run(run):
+    code, out = run("bench")
+    assert code == 0 and {"quabla", "loops", "mlx"} <= set(out.out.split())
