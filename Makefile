@@ -6,11 +6,12 @@ VENV ?= .venv
 VENV313 ?= $(VENV)-py313
 VENV214 ?= $(VENV)-torch214
 JOBS ?= 2
+DRAWS ?= 20000
 PY := $(VENV)/bin/python
 export PYTHONPATH := $(CURDIR)
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: setup demo test lint types unit compat mlx torch conformance docs-test py313 torch214 test-slow test-cuda fuzz bench docs package matrix clean
+.PHONY: setup demo test lint types unit compat mlx torch conformance docs-test py313 torch214 test-slow test-cuda fuzz fuzz-files bench docs matrix audit clean
 
 setup:
 	@PYTHON="$(PYTHON)" tools/venv.sh "$(VENV)" constraints.txt .[mlx,torch,quabla,cli,docs,dev] -r requirements-test.txt
@@ -29,6 +30,15 @@ test-slow: setup
 
 test-cuda: setup
 	@$(PY) tools/test_cuda.py
+
+fuzz-files: setup
+	@FILE_DRAWS=$(DRAWS) $(PY) -m pytest -s tests/fuzz/test_files_fuzz.py
+
+matrix: setup
+	@$(PY) tools/matrix.py $(VENV)-matrix
+
+audit: setup
+	@$(PY) tools/audit.py
 
 bench: setup
 	@$(PY) -m quabla_jax bench
