@@ -6,6 +6,7 @@ VENV ?= .venv
 VENV313 ?= $(VENV)-py313
 VENV214 ?= $(VENV)-torch214
 JOBS ?= 2
+PROGRAMS ?= 10000
 DRAWS ?= 20000
 PY := $(VENV)/bin/python
 export PYTHONPATH := $(CURDIR)
@@ -30,6 +31,9 @@ test-slow: setup
 
 test-cuda: setup
 	@$(PY) tools/test_cuda.py
+
+fuzz: setup
+	@mkdir -p build && $(PY) -m conformance.fuzz --programs $(PROGRAMS) --state build/fuzz.jsonl
 
 fuzz-files: setup
 	@FILE_DRAWS=$(DRAWS) $(PY) -m pytest -s tests/fuzz/test_files_fuzz.py

@@ -1,45 +1,107 @@
-"""docs/conformance.md from a JSON report: python -m conformance.matrix report.json docs/conformance.md"""
+"""docs/conformance.md from a JSON report, and a fuzz's state file where there is one:
+
+python -m conformance.matrix report.json docs/conformance.md [fuzz.jsonl]
+"""
 
 from __future__ import annotations
 
+import json
+import pathlib
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
+from typing import Any
 
 from . import report
 
 __all__ = ["page"]
 
+INTRODUCTION = """# Conformance
 
-def page(data: dict) -> str:
-    """The documentation page of a report as report.load gives it."""
+One suite holds every backend against plain `jax.lax` in float64. A cell is a case under a transform in a dtype on a backend; a
+number is how many cells of a family a backend ran, all passing; where some do not, passed/all and what the rest are: `xfail` is
+a known limitation, listed below with its reason. A limitation that matches no cell any more, whose cell passes, or whose cell
+fails in another way than it says, fails the run."""
+
+COMMANDS = """Made by
+
+```sh
+python -m conformance --tier full --jobs 2 -o report.json
+python -m conformance.matrix report.json docs/conformance.md fuzz.jsonl
+```
+
+`--tier quick` runs one cell a case on two backends, `--tier full` a few transforms of every case on every backend,
+`--tier exhaustive` all of them. `-o report.html` writes one page with every cell, its input and its distance; `--from report.json`
+draws tables, page and JUnit XML again from the JSON alone; `--diff old.json` says what changed; `--state cells.jsonl` notes each
+finished case, so that an interrupted run goes on where it was. [Hold your own backend against it](outside_backend.md)."""
+
+FUZZ = """## Random programs
+
+`python -m conformance.fuzz --programs N` draws nested programs of up to ten steps (counted loops, scans, while loops, branches,
+switches, `vmap` and `jax.checkpoint` inside, over carries of float64, float32, int32, uint32 and bool), each under one of twelve
+orders of transforms and one of four ways to map its inputs, traced through the engine once. NumPy, MLX (its ops one by one) and
+TorchScript run every program on three draws of the inputs; torch.export and the engine compiled whole by XLA every sixteenth,
+MLX's fused kernels and the reference compiled whole every thirty-second (`--all`: every one). The reference is plain `jax.lax`
+run op by op, with nothing to compile. What fails is shrunk and printed as a case for `conformance/cases/fuzz_finds.py`. A nightly
+run is `--programs 10000 --state fuzz.jsonl`; `tests/meta/test_program_fuzz.py` plants faults in the engine and has them found."""
+
+
+def _times(run: dict[str, Any]) -> str:
+    if not run or run.get("resumed"):
+        return ""
+    minutes, seconds = divmod(run["seconds"], 60)
+    return f" The {run['tier']} tier, in {minutes} min {seconds} s with `--jobs {run['jobs']}`."
+
+
+def _known(cells: list[dict]) -> list[str]:
+    """The limitations met, one row a reason and backend, from the messages of the xfail cells."""
+    rows: dict[tuple[str, str], list[dict]] = defaultdict(list)
+    for cell in cells:
+        if cell["outcome"] == "xfail":
+            rows[cell["backend"], cell["message"].partition(" [")[0]].append(cell)
+    if not rows:
+        return []
+    lines = ["## Known limitations", "", "| backend | reason | cases | cells |", "| --- | --- | --- | --- |"]
+    for (backend, reason), mine in sorted(rows.items()):
+        names = sorted({c["case"] for c in mine})
+        said = ", ".join(f"`{n}`" for n in names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        lines.append(f"| {backend} | {reason} | {said} | {len(mine)} |")
+    return [*lines, ""]
+
+
+def fuzzed(records: list[dict]) -> list[str]:
+    """What a fuzz's state file says: how many programs, where, and what they found."""
+    where = Counter(b for r in records for b in r["backends"])
+    finds = [f for r in records for f in r["finds"]]
+    said = ", ".join(f"{n:,} on {b}" for b, n in where.most_common())
+    orders = len({r["transform"] for r in records})
+    lines = [f"The last run: {len(records):,} programs under {orders} orders of transforms: {said}.", ""]
+    if not finds:
+        return [*lines, "It found nothing.", ""]
+    kinds = Counter(f"{f['outcome']} on {f['backend']}" for f in finds)
+    return [*lines, "It found: " + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()) + ".", ""]
+
+
+def page(data: dict, fuzz: list[dict] | None = None) -> str:
+    """The documentation page of a report as report.load gives it; `fuzz`: the records of a fuzz's state file."""
     cells = data["cells"]
     outcomes = Counter(c["outcome"] for c in cells)
     environment = ", ".join(f"{name} {version}" for name, version in data["environment"].items())
     said = ", ".join(f"{outcomes[o]} {o}" for o in report.OUTCOMES if outcomes[o])
     lines = [
-        "# Conformance",
+        INTRODUCTION,
         "",
-        "One suite holds every backend against plain `jax.lax` in float64. A number is how many cells (a case under a transform in a",
-        "dtype) a backend ran, all passing; where some do not, passed/all and what the rest are.",
-        "",
-        f"{len(cells)} cells: {said}. {environment}.",
+        f"{len(cells)} cells: {said}.{_times(data.get('run', {}))} {environment}.",
         "",
         report.to_text(cells, markdown=True),
         "",
-    ]
-    if data.get("unavailable"):
-        lines += [f"Not run: {name} ({reason})." for name, reason in data["unavailable"].items()] + [""]
-    lines += [
-        "Made by",
+        *[f"Not run: {name} ({reason})." for name, reason in data.get("unavailable", {}).items()],
+        *([""] if data.get("unavailable") else []),
+        *_known(cells),
+        COMMANDS,
         "",
-        "```sh",
-        "python -m conformance --tier quick -o report.json",
-        "python -m conformance.matrix report.json docs/conformance.md",
-        "```",
+        FUZZ,
         "",
-        "`--tier full` and `--tier exhaustive` run more transforms and dtypes of the same cases; `-o report.html` writes a page with",
-        "every cell. [Hold your own backend against it](outside_backend.md).",
-        "",
+        *(fuzzed(fuzz) if fuzz else []),
     ]
     return "\n".join(lines)
 
@@ -47,4 +109,5 @@ def page(data: dict) -> str:
 if __name__ == "__main__":
     from quabla_jax._files import write_text
 
-    write_text(sys.argv[2], page(report.load(sys.argv[1])))
+    state = pathlib.Path(sys.argv[3]).read_text("utf-8").splitlines() if len(sys.argv) > 3 else []
+    write_text(sys.argv[2], page(report.load(sys.argv[1]), [json.loads(line) for line in state]))

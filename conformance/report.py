@@ -28,10 +28,13 @@ def environment() -> dict[str, str]:
     return found
 
 
-def data_of(records: list[dict], unavailable: dict[str, str], stale: list[str]) -> dict[str, Any]:
-    """A report: what is written as JSON, and all that tables and pages are drawn from."""
+def data_of(
+    records: list[dict], unavailable: dict[str, str], stale: list[str], run: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """A report: what is written as JSON, and all that tables and pages are drawn from. run: how the cells were run."""
     return {
         "environment": environment(),
+        "run": run or {},
         "unavailable": unavailable,
         "stale_limitations": stale,
         "cells": sorted(records, key=lambda r: (r["case"], r["backend"], r["transform"], r["dtype"])),
