@@ -235,7 +235,7 @@ def shapes(a):
     yield "ndimage.map_coordinates", lambda x, u: [jsp.ndimage.map_coordinates(x, [u[0] * 3, u[1] * 4], o, m) for o in (0, 1) for m in ("constant", "nearest", "wrap", "mirror", "reflect")], [a.x, a.u]
     yield "jnp.trim_zeros", lambda x: f.trim_zeros(np.array([0.0, 1, 0])) * x, [a.x]
     yield "lax.slice", lambda x, i: (lax.slice(x, (1, 0), (3, 4), (1, 2)), lax.slice_in_dim(x, -2, None, axis=1), lax.index_in_dim(x, -1, 0), lax.broadcast_like(x[0], x) if hasattr(lax, "broadcast_like") else x), [a.x, a.i]
-    yield "jnp.more indices", lambda x: (x[f.diag_indices_from(x[:, :3])], x[f.tril_indices_from(x)], x[f.triu_indices(3)], x[f.mask_indices(3, f.triu)], f.empty_like(x) * 0, f.zeros_like(x), f.copy(x), f.fromfunction(lambda p, q: p + q, (2, 3))), [a.x]
+    yield "jnp.more indices", lambda x: (x[f.diag_indices_from(x[:, :3])], x[f.tril_indices_from(x)], x[f.triu_indices(3)], f.empty_like(x) * 0, f.zeros_like(x), f.copy(x), f.fromfunction(lambda p, q: p + q, (2, 3))), [a.x]
     yield "lax.stop_gradient", lambda x: (lax.stop_gradient(x), lax.optimization_barrier(x), lax.convert_element_type(x, jnp.float16)), [a.x]
 
 

@@ -250,6 +250,14 @@ class Kernel:
             return self._compiled
         return self if self._compiled is not None or self.hot > 8 else None
 
+    def quickest_of_one(self) -> Callable[..., mx.array] | None:
+        """As quickest, for a kernel of one result: the array itself. A list of one costs as much as a small kernel."""
+        run = self.quickest()
+        if run is None or run is not self._compiled:
+            return run if run is None else lambda *arrays: run(*arrays)[0]
+        plain = self._plain
+        return mx.compile(lambda *arrays: plain(*arrays)[0])
+
     def __call__(self, *arrays: mx.array) -> list[mx.array]:
         if self._compiled is not None:
             return self._compiled(*self.arrays, *arrays)

@@ -156,7 +156,7 @@ class MlxProgram:
             ]
         return jax.tree.unflatten(program.out_tree, results)
 
-    def direct(self, leaves: Sequence[Any]) -> Callable[[tuple[mx.array, ...]], Any] | None:
+    def direct(self, leaves: Sequence[Any]) -> Callable[..., Any] | None:
         """A shorter way from flat mx arrays to the result, where the program takes just these and is one kernel."""
         if any(
             type(x) is not mx.array or x.dtype != self.target.dtype(v.dtype)
@@ -167,12 +167,10 @@ class MlxProgram:
         if kernel is None or self.target.device != mx.default_device():
             return None
         tree = self.program.out_tree
-        run = kernel.quickest()
-        if run is None:
-            return None
         if jax.tree_util.treedef_is_leaf(tree):
-            return lambda arrays: run(*arrays)[0]
-        return lambda arrays: jax.tree.unflatten(tree, run(*arrays))
+            return kernel.quickest_of_one()
+        run = kernel.quickest()
+        return None if run is None else lambda *arrays: jax.tree.unflatten(tree, run(*arrays))
 
     def _to_jax(self, array: mx.array, dtype: np.dtype, impl: Any) -> jax.Array:
         out = convert.from_mx(array, dtype)
@@ -222,12 +220,17 @@ def _array_key(args: tuple[Any, ...]) -> Any:
     """The signature of a call with mx arrays alone, or None: cheaper to make than the general one."""
     array = mx.array
     config: Any = jax.config
-    key: list[Any] = [config.jax_enable_x64, config.jax_default_prng_impl, config.jax_threefry_partitionable]
+    key: list[Any] = [
+        config.jax_enable_x64,
+        config.jax_default_prng_impl,
+        config.jax_threefry_partitionable,
+        mx.default_device().type,
+    ]
     for a in args:
         if type(a) is not array:
             return None
-        key += (a.shape, a.dtype)
-    key.append(mx.default_device().type)
+        key.append(a.shape)
+        key.append(a.dtype)
     return tuple(key)
 
 
@@ -248,7 +251,7 @@ class _Jit:
         self._device = device
         target_of(device)
         self._programs: dict[Any, MlxProgram] = {}
-        self._direct: dict[Any, Callable[[tuple[mx.array, ...]], Any]] = {}
+        self._direct: dict[Any, Callable[..., Any]] = {}
         self._lock = threading.RLock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -256,7 +259,7 @@ class _Jit:
         if key is not None:
             direct = self._direct.get(key)
             if direct is not None:
-                return direct(args)
+                return direct(*args)
         program, leaves = self._program(args, kwargs)
         result = program.call(leaves)
         if key is not None:
