@@ -125,15 +125,18 @@ def _progress(total: int) -> Iterator:
         yield lambda n: bar.advance(task, n)
 
 
-def _noted(path: str | None) -> list[dict]:
-    """Records of an interrupted run; a last line that was cut off is dropped."""
-    if path is None or not pathlib.Path(path).exists():
-        return []
-    records = []
-    for line in pathlib.Path(path).read_text("utf-8").splitlines():
-        with contextlib.suppress(json.JSONDecodeError):
-            records.append(json.loads(line))
-    return records
+def _noted(path: str | None) -> tuple[list[dict], float]:
+    """Records of earlier runs, and the seconds that these took; a last line that was cut off is dropped."""
+    records, seconds = [], 0.0
+    if path is not None and pathlib.Path(path).exists():
+        for line in pathlib.Path(path).read_text("utf-8").splitlines():
+            with contextlib.suppress(json.JSONDecodeError):
+                noted = json.loads(line)
+                if "ran" in noted:
+                    seconds += noted["ran"]
+                else:
+                    records.append(noted)
+    return records, seconds
 
 
 @contextlib.contextmanager
@@ -243,17 +246,22 @@ def _collect(args: argparse.Namespace) -> dict | int:
         print("\n".join(c.key for c in cells))
         return 0
     wanted = {c.key for c in cells}
-    records = [r for r in _noted(args.state) if _key(r) in wanted]
+    earlier, seconds = _noted(args.state)
+    records = [r for r in earlier if _key(r) in wanted]
     done = {_key(r) for r in records}
     todo = [c for c in cells if c.key not in done]
     began = time.monotonic()
     with _progress(len(todo)) as advance, _appending(args.state) as state:
-        for finished in _run(_batches(todo), args.jobs):
-            records += finished
-            state.writelines(json.dumps(r) + "\n" for r in finished)
-            state.flush()
-            advance(len(finished))
-    run = {"tier": args.tier, "jobs": args.jobs, "seconds": round(time.monotonic() - began), "resumed": len(done)}
+        try:
+            for finished in _run(_batches(todo), args.jobs):
+                records += finished
+                state.writelines(json.dumps(r) + "\n" for r in finished)
+                state.flush()
+                advance(len(finished))
+        finally:
+            seconds += time.monotonic() - began
+            state.write(json.dumps({"ran": round(time.monotonic() - began, 1)}) + "\n")
+    run = {"tier": args.tier, "jobs": args.jobs, "seconds": round(seconds), "resumed": len(done)}
     return report.data_of(records, unavailable, _stale(names), run)
 
 

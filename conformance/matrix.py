@@ -46,10 +46,11 @@ run is `--programs 10000 --state fuzz.jsonl`; `tests/meta/test_program_fuzz.py` 
 
 
 def _times(run: dict[str, Any]) -> str:
-    if not run or run.get("resumed"):
+    if not run:
         return ""
     minutes, seconds = divmod(run["seconds"], 60)
-    return f" The {run['tier']} tier, in {minutes} min {seconds} s with `--jobs {run['jobs']}`."
+    again = f", {run['resumed']} cells of them in an earlier run" if run["resumed"] else ""
+    return f" The {run['tier']} tier, in {minutes} min {seconds} s with `--jobs {run['jobs']}`{again}."
 
 
 def _known(cells: list[dict]) -> list[str]:

@@ -234,14 +234,16 @@ def test_an_interrupted_run_goes_on(tmp_path, jobs):
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "interrupted; the same command goes on from" in err and "Traceback" not in err
-    done = [json.loads(line) for line in state.read_text().splitlines()]
-    marked = [{**r, "message": "noted before"} for r in done]  # and the last line may be cut off
-    state.write_text("".join(json.dumps(r) + "\n" for r in marked) + '{"case": "cut o')
+    *done, time_taken = [json.loads(line) for line in state.read_text().splitlines()]
+    marked = [{**r, "message": "noted before"} for r in done] + [{"ran": 1000.0}]
+    state.write_text("".join(json.dumps(r) + "\n" for r in marked) + '{"case": "cut o')  # as a kill may leave it
     assert main([*arguments, "-o", str(out)]) == 0
-    cells = json.loads(out.read_text())["cells"]
+    report = json.loads(out.read_text())
+    assert time_taken["ran"] > 0 and report["run"]["seconds"] > 1000 and report["run"]["resumed"] == len(done)
+    cells = report["cells"]
     assert len(cells) > len(done) and sum(c["message"] == "noted before" for c in cells) == len(done)
     assert len({(c["case"], c["transform"], c["dtype"]) for c in cells}) == len(cells)
-    lines = [line for line in state.read_text().splitlines() if not line.startswith('{"case": "cut o')]
+    lines = [line for line in state.read_text().splitlines() if not line.startswith(('{"case": "cut o', '{"ran"'))]
     assert sorted(json.loads(line)["case"] for line in lines) == sorted(c["case"] for c in cells)
 
 

@@ -59,7 +59,7 @@ def test_the_costly_backends_get_their_share_under_every_transform():
 # ---- the oracle
 
 
-@pytest.mark.parametrize("transform", ["vmap", "jvp", "vmap_grad", "grad_grad"])
+@pytest.mark.parametrize("transform", ["vmap", "jvp", "vmap_grad"])
 def test_the_oracle_is_xlas_equal(transform):
     """Programs with every kind of step, run op by op and compiled whole."""
     chosen = TRANSFORMS[transform]
@@ -70,7 +70,8 @@ def test_the_oracle_is_xlas_equal(transform):
     arrays = runner.arrays_of(case, chosen, "float64")
     fun = runner.built(case, backends.REFERENCE.space("jax"), chosen, arrays, case.reference)
     closed = jax.make_jaxpr(lambda *xs: jax.tree.leaves(fun(*xs)))(*arrays)
-    want = [np.asarray(y) for y in jax.tree.leaves(jax.jit(fun)(*arrays))]
+    compiled = jax.jit(fun).lower(*arrays).compile(compiler_options=check.CHEAP)
+    want = [np.asarray(y) for y in jax.tree.leaves(compiled(*arrays))]
     worst, message = runner.difference(
         oracle.evaluate(closed, *arrays), want, [w.dtype for w in want], case.ulp * chosen.slack
     )
@@ -175,7 +176,7 @@ def test_the_command_prints_a_case_to_paste(off_by_one, capsys, tmp_path):
     assert "fail on numpy: draw 0: output" in out and "1 programs under 1 orders" in out and "1 finds" in out
     (line,) = [text for text in out.splitlines() if "register(case_of(" in text]
     registered = []
-    exec(line, {"register": registered.append, "case_of": case_of})
+    exec(line.strip(), {"register": registered.append, "case_of": case_of})
     (case,) = registered
     CASES[case.name] = case
     record = runner.run_cell(runner.Cell(case.name, "numpy", "jit", "float64"))
