@@ -16,7 +16,7 @@ import jax
 
 from ..lowering import jax_api as api
 from ._lists import fill, merge, omit, pick, split
-from .custom_rules import opaque
+from .custom_rules import has_rules, is_rough, opaque
 
 Mask = Sequence[bool]
 
@@ -136,15 +136,16 @@ class Body:
         mask, y_mask = tuple(mask), tuple(y_mask)
 
         def make():
-            if self._primal is not None and mask == self._primal[1] and not any(y_mask[self._primal[2] :]):
-                g = self._primal[
-                    0
-                ]  # a jaxpr cannot always be cut there: a jvp ties a while loop's primals to its tangents
-                return g.only([True] * len(g.avals), y_mask[: self._primal[2]])
             lead = [False] * len(self.consts)
             used_outputs = [*self.carry(mask), *y_mask]
             jaxpr, used = api.prune_jaxpr(self.jaxpr, used_outputs, [*lead, *mask])
             left = used[len(self.consts) :]
+            if self._primal is not None and mask == self._primal[1] and not any(y_mask[self._primal[2] :]):
+                g = self._primal[0]
+                # A jaxpr cannot always be cut there: a jvp ties a while loop's primals to its tangents. Where it can, a
+                # rule in the body gives values of its own, and those are differentiated further.
+                if not g.has_rules or list(left) != list(mask):
+                    return g.only([True] * len(g.avals), y_mask[: self._primal[2]])
             if list(left) != list(mask) and api.contains_while(self.jaxpr):
                 raise ValueError(
                     "Reverse-mode differentiation does not work for lax.while_loop or lax.fori_loop with dynamic start/stop "
@@ -155,6 +156,23 @@ class Body:
             return Body(jaxpr, consts, [sum(g) for g in self.groups(mask)])
 
         return self if all(mask) and all(y_mask) else self.once(("only", mask, y_mask), make)
+
+    @functools.cached_property
+    def has_rules(self) -> bool:
+        """Whether the body calls functions with derivative rules of their own."""
+        return has_rules(self.jaxpr)
+
+    @functools.cached_property
+    def rough(self) -> bool:
+        """Whether a step's transpose is not linear in the cotangents (custom_rules.py)."""
+        return is_rough(self.jaxpr)
+
+    def under_rules(self, mask: Mask, y_mask: Mask) -> Body:
+        """The body as JAX runs it where the inputs in `mask` have tangents: custom rules compute their functions' values."""
+        if not self.has_rules or not any(mask):
+            return self
+        primals = self.weave([True] * len(self.avals), [False] * sum(mask), mask)
+        return self.dual(mask, y_mask).only(primals, [*[True] * self.num_ys, *[False] * sum(y_mask)])
 
     def known(self, unknown: Mask, y_mask: Mask) -> Body:
         """The body of the inputs that `unknown` leaves out: the carries that do not depend on it, and the y in `y_mask`.
@@ -219,7 +237,7 @@ class Body:
 
     def batched(self, mask: Mask, y_mask: Mask, axis: Any, linear: bool = False) -> Body:
         """vmap over `axis` (JAX's axis data) with the inputs in `mask` and the y in `y_mask` mapped along axis 0."""
-        key = ("batched", tuple(mask), tuple(y_mask), axis.size, axis.name, axis.spmd_name, linear)
+        key = ("batched", tuple(mask), tuple(y_mask), *api.axis_key(axis), linear)
         return self.once(key, lambda: Batched(self, tuple(mask), tuple(y_mask), axis, linear))
 
 
@@ -236,7 +254,7 @@ class Batched(Body):
         axes = [0 if m else None for m in mask]
         out_axes = [0 if m else None for m in (*below.carry(mask), *y_mask)]
         f = self.vmap(lambda *a: [*(xy := below(a))[0], *xy[1]], axes, out_axes)
-        avals = [api.stacked_aval(axis.size, a) if m else a for a, m in zip(below.avals, mask, strict=True)]
+        avals = [api.mapped_aval(axis, a) if m else a for a, m in zip(below.avals, mask, strict=True)]
         jaxpr, consts = api.trace_flat(f, avals)
         super().__init__(jaxpr, consts, below.sizes)
 
@@ -255,10 +273,16 @@ class Batched(Body):
         )(*args)
 
     def depends(self, mask: Mask):
-        return self.below.depends(mask) if self.linear else super().depends(mask)
+        if not self.linear:
+            return super().depends(mask)
+        with api.inside(self.axis):
+            return self.below.depends(mask)
 
     def perturbed(self, mask: Mask):
-        return self.below.perturbed(mask) if self.linear else super().perturbed(mask)
+        if not self.linear:
+            return super().perturbed(mask)
+        with api.inside(self.axis):
+            return self.below.perturbed(mask)
 
     def live(self, x_used: Mask, y_used: Mask):
         return self.below.live(x_used, y_used) if self.linear else super().live(x_used, y_used)
@@ -273,13 +297,15 @@ class Batched(Body):
         if not self.linear or not (any(unknown) or not all(y_mask)):
             return super().known(unknown, y_mask)
         mask = [not u for u in unknown]
-        part = self.below.known(unknown, y_mask)
+        with api.inside(self.axis):
+            part = self.below.known(unknown, y_mask)
         return part.batched(pick(mask, self.mask), pick(y_mask, self.y_mask), self.axis, True)
 
     def dual(self, mask: Mask, y_mask: Mask) -> Body:
         if not self.linear:
             return super().dual(mask, y_mask)
-        below = self.below.dual(mask, y_mask)
+        with api.inside(self.axis):
+            below = self.below.dual(mask, y_mask)
         woven = self.below.weave(self.mask, pick(mask, self.mask), mask)
         return below.batched(woven, [*self.y_mask, *pick(y_mask, self.y_mask)], self.axis, True)
 

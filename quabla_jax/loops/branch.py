@@ -68,7 +68,7 @@ def _through_lax(plain: Callable[[], Any]) -> Any:
 def _batch(axis, args, dims, *, branches, **params):
     if dims[0] is None:
         return _jax_batch(axis, args, dims, branches=branches, **params)
-    index, *operands = to_front(args, dims, [True] * len(args), axis.size)
+    index, *operands = to_front(args, dims, [True] * len(args), axis)
     outs = []
     for i, branch in enumerate(branches):
         active = index == i

@@ -17,6 +17,7 @@ from .counted import (
     loop_p,
     num_kept,
     primal_part,
+    scan_axes,
     scan_params,
     vjp_call,
     vjp_p,
@@ -28,6 +29,7 @@ from .counted import (
 )
 from .plan import decide
 from .schedule import Schedule, Trips
+from .taped import taped_jvp, taped_linearize
 
 
 def is_undefined(x: Any) -> bool:
@@ -138,7 +140,8 @@ def loop_linearize(is_vjp, nonzeros, *primals, g: Body, plan, keep):
     asked = keep or (False,) * nx
     both = tuple(a or (b and is_vjp) for a, b in zip(asked, tangent.needed_x, strict=True))
     store = both if any(both) or keep is not None else None
-    out = loop_p.bind(*primals, g=g, plan=schedule if store else plan, keep=store)
+    run = g.under_rules(tangent.inputs, tangent.ys)
+    out = loop_p.bind(*primals, g=run, plan=schedule if store else plan, keep=store)
     x, y, kept = split(out, nx, ny, num_kept(schedule, store))
     extra = [] if keep is None else select_kept(schedule, both, keep, kept)
     mine = select_kept(schedule, both, tangent.needed_x, kept) if is_vjp else None
@@ -337,6 +340,8 @@ def vjp_tangent(p, u, uy, dp, du, duy, nonzero, both, *, g, lin, y_lin, plan, ke
 
 
 def vjp_jvp(primals, tangents, **params):
+    if params["g"].rough:
+        return taped_jvp(primals, tangents, vjp_parts, scan_axes, **params)
     p, kept, u, uy = vjp_parts(primals, **params)
     dp, _, du, duy = vjp_parts(tangents, **params)
     nonzero = [not api.is_zero(t) for t in dp]
@@ -348,6 +353,8 @@ def vjp_jvp(primals, tangents, **params):
 
 
 def vjp_linearize(is_vjp, nonzeros, *primals, **params):
+    if params["g"].rough:
+        return taped_linearize(nonzeros, primals, vjp_parts, scan_axes, **params)
     p, kept, u, uy = vjp_parts(primals, **params)
     np_, *_ = vjp_parts(nonzeros, **params)
     out = vjp_p.bind(*primals, **params)

@@ -7,14 +7,14 @@ primitives in its place that are closed under both:
   Call(x)          -> f(x), by JAX's own custom_vjp
   Opaque[T](p; d)  -> linear in d, known through its transpose T(p; u) alone
 
-The jvp of Call along dx is Opaque[T](x; dx), where T(x; u) is f's own backward rule. Opaque is linear in d. Its derivative
-in p along dp is again known through its transpose alone: <u, (d/dp Opaque) dp> is the derivative of <T(p; u), d>, so that
-transpose is the gradient of <T(p; u), d> in p, which JAX takes of the rule. Evaluated forward, as reverse over reverse
-needs it, Opaque is the transpose of T in u. Forward mode through such a loop is refused, as JAX refuses it.
+The jvp of Call along dx is the code of f's forward rule, which JAX differentiates from then on, and Opaque[T](x; dx), where
+T(x; u) is f's backward rule with the forward rule before it. So higher orders are those of JAX, which differentiates the
+program that first order left: a rule that is not the derivative of its function counts once, at the order that calls it.
 
-To first order any rule is used as it stands, clipped or scaled ones too. From the second order on a rule must be what it
-stands for, the vjp of its function: linear in the cotangent, and consistent with f, because higher orders rest on the
-symmetry of second derivatives.
+Where T is linear in u, Opaque is the transpose of T in u, an ordinary program: its own derivatives are that program's.
+T is *rough* where it cannot be transposed (a rule that clips its cotangent, or solves for it with a while loop), or is
+affine. Then <T(p; u), d> = <u, Opaque(p; d)> fails, and the derivative of Vjp is not a Vjp: a counted loop is differentiated as
+it was run, with every carry kept (taped.py), a while loop by a sweep over pairs (while_rough.py).
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ import jax
 import jax.numpy as jnp
 
 from ..lowering import jax_api as api
+from . import affine
 from ._lists import merge, omit, pick, split
 
-__all__ = ["opaque", "refuse_forward_mode"]
+__all__ = ["has_rules", "is_rough", "opaque", "refuse_forward_mode"]
 
 
 class _Function:
@@ -36,25 +37,18 @@ class _Function:
 
     def __init__(self, fun: Callable[..., list[Any]], out_avals: Sequence[Any]):
         self.fun, self.out_avals = fun, tuple(out_avals)
-        self._memo: dict[Any, _Function] = {}
+        self._memo: dict[Any, Any] = {}
 
-    def _once(self, key: Any, make: Callable[[], _Function]) -> Any:
+    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
         if key not in self._memo:
             self._memo[key] = make()
         return self._memo[key]
 
     def batched(self, mapped: Sequence[bool], axis: Any) -> Any:
         """vmap; every output is mapped."""
-        key = ("batched", tuple(mapped), axis.size, axis.name, axis.spmd_name)
-        run = jax.vmap(
-            lambda *a: list(self.fun(*a)),
-            in_axes=tuple(0 if m else None for m in mapped),
-            axis_size=axis.size,
-            axis_name=axis.name,
-            spmd_axis_name=axis.spmd_name,
-        )
-        avals = [api.stacked_aval(axis.size, a) for a in self.out_avals]
-        return self._once(key, lambda: type(self)(run, avals))
+        key = ("batched", tuple(mapped), *api.axis_key(axis))
+        avals = [api.mapped_aval(axis, a) for a in self.out_avals]
+        return self._once(key, lambda: type(self)(_vmap(self.fun, mapped, axis), avals))
 
     def transpose(self, mask: tuple[bool, ...], outs: tuple[bool, ...], avals: Sequence[Any]) -> Any:
         """The map (x, u) -> cotangents of the inputs in `mask`, u for the outputs in `outs`."""
@@ -77,44 +71,93 @@ class _Map:
 
     def __init__(self, back: _Function, out_avals: Sequence[Any]):
         self.back, self.d_avals, self.out_avals = back, back.out_avals, tuple(out_avals)
-        self._memo: dict[Any, _Map] = {}
+        self._memo: dict[Any, Any] = {}
 
-    def derivative(self, mask: tuple[bool, ...], p_avals: Sequence[Any]) -> _Map:
-        """The derivative in the p of `mask`: a map of their tangents, whose p are p and d."""
-        if mask not in self._memo:
-            num_d = len(self.d_avals)
+    def forward(self, p: Sequence[Any], d: Sequence[Any]) -> list[Any]:
+        """The map itself: the transpose of its transpose, in u."""
+        return list(jax.linear_transpose(lambda *u: list(self.back.fun(*p, *u)), *self.out_avals)(list(d)))
 
-            def back(*args):
-                p, d, u = split(args, len(mask), num_d, len(self.out_avals))
-                along = lambda *moving: self.back.fun(*merge(mask, moving, omit(mask, p)), *u)
-                return list(jax.vjp(along, *pick(mask, p))[1](d))
-
-            self._memo[mask] = _Map(_Function(back, [a.to_tangent_aval() for a in pick(mask, p_avals)]), self.out_avals)
-        return self._memo[mask]
+    def rough(self, p_avals: Sequence[Any]) -> bool:
+        """Whether `back` is not a linear program in u that can be transposed."""
+        if "rough" not in self._memo:
+            try:
+                api.trace_flat(
+                    lambda *a: self.forward(*split(a, len(p_avals), len(self.d_avals))), [*p_avals, *self.d_avals]
+                )
+                jaxpr, consts = api.trace_flat(lambda *a: list(self.back.fun(*a)), [*p_avals, *self.out_avals])
+                fixed = len(consts) + len(p_avals)
+                marks = affine.marks(jaxpr, consts, [*[affine.FREE] * fixed, *[affine.LINEAR] * len(self.out_avals)])
+                self._memo["rough"] = any(m in (affine.FREE, affine.MIXED) for m in marks)
+            except Exception:  # JAX's rules refuse in many ways
+                self._memo["rough"] = True
+        return self._memo["rough"]
 
     def batched(self, p_mapped: Sequence[bool], axis: Any) -> _Map:
         """vmap; d and the outputs are all mapped."""
-        key = ("batched", tuple(p_mapped), axis.size, axis.name, axis.spmd_name)
+        key = ("batched", tuple(p_mapped), *api.axis_key(axis))
         if key not in self._memo:
-            back = self.back.batched([*p_mapped, *[True] * len(self.out_avals)], axis)
-            self._memo[key] = _Map(back, [api.stacked_aval(axis.size, a) for a in self.out_avals])
+            self._memo[key] = _BatchedMap(self, tuple(p_mapped), axis)
         return self._memo[key]
 
 
+class _BatchedMap(_Map):
+    def __init__(self, below: _Map, p_mapped: tuple[bool, ...], axis: Any):
+        back = below.back.batched([*p_mapped, *[True] * len(below.out_avals)], axis)
+        super().__init__(back, [api.mapped_aval(axis, a) for a in below.out_avals])
+        self.below, self.p_mapped, self.axis = below, p_mapped, axis
+
+    def forward(self, p, d):
+        """Transposed for one example, then mapped, like the bodies (body.py)."""
+        run = _vmap(
+            lambda *a: self.below.forward(*split(a, len(p), len(d))), [*self.p_mapped, *[True] * len(d)], self.axis
+        )
+        return list(run(*p, *d))
+
+    def rough(self, p_avals):
+        one = [api.example_aval(a) if m else a for a, m in zip(p_avals, self.p_mapped, strict=True)]
+        with api.inside(self.axis):
+            return self.below.rough(one)
+
+
+def _vmap(fun: Callable, mapped: Sequence[bool], axis: Any) -> Callable:
+    return jax.vmap(
+        lambda *a: list(fun(*a)),
+        in_axes=tuple(0 if m else None for m in mapped),
+        axis_size=axis.size,
+        axis_name=axis.name,
+        spmd_axis_name=axis.spmd_name,
+    )
+
+
 def _forward(*args, t):
-    """The map itself: the transpose of its transpose, in u. Higher reverse modes need it; the rule must be linear in u."""
-    p, d = split(args, len(args) - len(t.d_avals), len(t.d_avals))
-    out = jax.linear_transpose(lambda *u: list(t.back.fun(*p, *u)), *t.out_avals)(list(d))
-    return list(out)
+    """Reverse over reverse evaluates the map itself; the rule must be linear in u."""
+    return t.forward(*split(args, len(args) - len(t.d_avals), len(t.d_avals)))
+
+
+FORWARD_MODE = (
+    "can't apply forward-mode autodiff (jvp) to a custom_vjp function: the body of this loop calls one, and only its "
+    "backward rule is known"
+)
 
 
 def refuse_forward_mode(jaxpr: Any) -> None:
     """Raise what JAX raises where a loop whose body is a jvp of a custom_vjp function would be run forward."""
     if api.contains_primitive(jaxpr, opaque_p):
-        raise TypeError(
-            "can't apply forward-mode autodiff (jvp) to a custom_vjp function: the body of this loop calls one, and only "
-            "its backward rule is known"
-        )
+        raise TypeError(FORWARD_MODE)
+
+
+def has_rules(jaxpr: Any) -> bool:
+    """Whether a body calls a function with a derivative rule of its own, so that being differentiated changes its values."""
+    kinds = (call_p, api.custom_jvp_call_p)
+    return api.any_equation(jaxpr, lambda eqn: eqn.primitive in kinds)
+
+
+def is_rough(jaxpr: Any) -> bool:
+    """Whether a body holds an Opaque whose transpose is not a linear program."""
+    rough = lambda eqn: eqn.params["t"].rough(
+        [v.aval for v in eqn.invars[: len(eqn.invars) - len(eqn.params["t"].d_avals)]]
+    )
+    return api.any_equation(jaxpr, lambda eqn: eqn.primitive is opaque_p and rough(eqn))
 
 
 call_p = api.define_primitive("qb_custom_vjp", lambda *x, f: list(f.fun(*x)), lambda *_, f: list(f.out_avals))
@@ -126,13 +169,14 @@ def _inexact(aval: Any) -> bool:
 
 
 def _call_jvp(primals, tangents, *, f):
-    out = call_p.bind(*primals, f=f)
     avals = list(map(jax.typeof, primals))
     mask = tuple(not api.is_zero(t) and _inexact(a) for t, a in zip(tangents, avals, strict=True))
     outs = tuple(map(_inexact, f.out_avals))
     zeros = [api.Zero(a.to_tangent_aval()) for a in f.out_avals]
     if not any(mask) or not any(outs):
-        return out, zeros
+        return call_p.bind(*primals, f=f), zeros
+    part = lambda *moving: list(f.fun(*merge(mask, moving, omit(mask, primals))))
+    out, _ = jax.vjp(part, *pick(mask, primals))  # JAX runs the forward rule
     back = f.transpose(mask, outs, [a.to_tangent_aval() for a in avals])
     maps = f._once(("map", mask), lambda: _Map(back, pick(outs, [a.to_tangent_aval() for a in f.out_avals])))
     dots = opaque_p.bind(*primals, *map(api.instantiate, pick(mask, tangents)), t=maps)
@@ -150,8 +194,10 @@ def _opaque_jvp(primals, tangents, *, t):
     if not all(map(api.is_zero, dd)):
         terms.append(opaque_p.bind(*p, *map(api.instantiate, dd), t=t))
     if any(mask):
-        moving = list(map(api.instantiate, pick(mask, dp)))
-        terms.append(opaque_p.bind(*p, *d, *moving, t=t.derivative(mask, avals)))
+        if t.rough(avals):
+            raise TypeError(FORWARD_MODE)
+        along = lambda *moving: t.forward(merge(mask, moving, omit(mask, p)), d)
+        terms.append(jax.jvp(along, tuple(pick(mask, p)), tuple(map(api.instantiate, pick(mask, dp))))[1])
     if not terms:
         return out, [api.Zero(a.to_tangent_aval()) for a in t.out_avals]
     return out, terms[0] if len(terms) == 1 else list(map(jnp.add, *terms))
@@ -163,23 +209,23 @@ def _opaque_transpose(cts, *args, t):
     return [None] * len(p) + [c if api.is_undefined_primal(v) else None for c, v in zip(ct, d, strict=True)]
 
 
-def _front(args, dims, want, size):
+def _front(args, dims, want, axis):
     out = []
     for a, d, w in zip(args, dims, want, strict=True):
-        out.append(jnp.moveaxis(a, d, 0) if d is not None else jnp.broadcast_to(a, (size, *jnp.shape(a))) if w else a)
+        out.append(jnp.moveaxis(a, d, 0) if d is not None else api.broadcast_mapped(axis, a, 0) if w else a)
     return out
 
 
 def _call_batch(axis, args, dims, *, f):
     mapped = [d is not None for d in dims]
-    out = call_p.bind(*_front(args, dims, mapped, axis.size), f=f.batched(mapped, axis))
+    out = call_p.bind(*_front(args, dims, mapped, axis), f=f.batched(mapped, axis))
     return out, [0] * len(out)
 
 
 def _opaque_batch(axis, args, dims, *, t):
     num_p = len(args) - len(t.d_avals)
     mapped = [d is not None for d in dims[:num_p]]
-    args = _front(args, dims, [*mapped, *[True] * len(t.d_avals)], axis.size)
+    args = _front(args, dims, [*mapped, *[True] * len(t.d_avals)], axis)
     out = opaque_p.bind(*args, t=t.batched(mapped, axis))
     return out, [0] * len(out)
 

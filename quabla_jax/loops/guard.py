@@ -4,6 +4,9 @@ vmap turns a conditional with a mapped predicate into a selection: every example
 that an example did not take starts from operands that it was never meant for, and may not terminate for them
 (jax-ml/jax#2947). `guarded` gives the branch one more input, `active`, and makes every while loop in it stop at once where
 that is false. It is used only where the predicate is mapped, so an unmapped predicate pays nothing.
+
+Under shard_map a loop may end at the same step on all devices while `active` differs between them. It then runs on all if
+on any: where one device's example takes the branch it ends, so it ends on all (`level`).
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from ..lowering import jax_api as api
 from . import counted
 from ._lists import split
 from .body import Body
+from .lanes import level
 from .unbounded import loop_p as while_loop_p
 
 __all__ = ["guarded"]
@@ -60,6 +64,7 @@ def _while(eqn: Any, active: Any, inputs: Sequence[Any]) -> list[Any]:
     cc, c, x = split(inputs, num_cc, num_c, len(inputs) - num_cc - num_c)
     step, test = guarded(body), guarded(cond)
     nested = api.contains_while(body)
+    active = level(active, cond.out_avals[0])
     holds = lambda x: active & test(active, *cc, *x)[0]
     run = lambda x: tuple(step(holds(x) if nested else active, *c, *x))
     return list(lax.while_loop(holds, run, tuple(x)))
@@ -70,7 +75,9 @@ def _engine_while(eqn: Any, active: Any, inputs: Sequence[Any]) -> list[Any]:
     params = dict(eqn.params)
     cond = params["cond"]
     if cond is None:
-        return while_loop_p.bind(jnp.where(active, inputs[0], 0), *inputs[1:], **params)
+        steps = jnp.where(level(active, inputs[0]), inputs[0], 0)
+        return while_loop_p.bind(steps, *inputs[1:], **params)
+    active = api.as_varying(level(active, cond.test.aval), api.varying_axes(cond.test.aval))
     return while_loop_p.bind(active, *inputs, **params | dict(cond=cond.guarded()))
 
 
@@ -89,14 +96,13 @@ def _scan(eqn: Any, active: Any, inputs: Sequence[Any]) -> list[Any]:
 
 def _counted(eqn: Any, active: Any, inputs: Sequence[Any]) -> list[Any]:
     """The engine's counted loop: the same loop of a body with one more constant."""
-    g = eqn.params["g"]
+    g, flag = eqn.params["g"], api.strong_aval(jax.typeof(active))
 
     def make():
         step = lambda active, *a: _evaluate(g.jaxpr, active, [*g.consts, *a])
-        flag = api.ShapedArray((), jnp.dtype(bool))
         return Body.trace(step, [flag, *g.avals], (g.sizes[0] + 1, *g.sizes[1:]))
 
-    return counted.loop_p.bind(active, *inputs, **eqn.params | dict(g=g.once("guarded", make)))
+    return counted.loop_p.bind(active, *inputs, **eqn.params | dict(g=g.once(("guarded", flag), make)))
 
 
 def _cond(eqn: Any, active: Any, inputs: Sequence[Any]) -> list[Any]:
@@ -104,7 +110,7 @@ def _cond(eqn: Any, active: Any, inputs: Sequence[Any]) -> list[Any]:
     index, *operands = inputs
 
     def with_active(branch):
-        jaxpr, consts = api.trace_flat(guarded(branch), [api.ShapedArray((), jnp.dtype(bool)), *branch.in_avals])
+        jaxpr, consts = api.trace_flat(guarded(branch), [api.strong_aval(jax.typeof(active)), *branch.in_avals])
         assert not consts
         return api.as_closed(jaxpr)
 

@@ -24,7 +24,7 @@ class Test:
         """`jaxpr` is constant-free; its first inputs are `consts` (concrete), then the constants, then the carries."""
         self.jaxpr, self.bound, self.num_consts = jaxpr, tuple(consts), num_consts
         self.avals = tuple(api.strong_aval(v.aval) for v in jaxpr.invars[len(self.bound) :])
-        self.shape = jaxpr.outvars[0].aval.shape
+        self.aval = api.strong_aval(jaxpr.outvars[0].aval)
         self._memo: dict[Any, Test] = {}
 
     def __call__(self, args: Sequence[Any]) -> Any:
@@ -46,14 +46,12 @@ class Test:
             axis_name=axis.name,
             spmd_axis_name=axis.spmd_name,
         )
-        avals = [api.stacked_aval(axis.size, a) if m else a for a, m in zip(self.avals, mask, strict=True)]
-        return self._derived(
-            (mask, axis.size, axis.name, axis.spmd_name), lambda *a: [vmapped(*a)], avals, self.num_consts
-        )
+        avals = [api.mapped_aval(axis, a) if m else a for a, m in zip(self.avals, mask, strict=True)]
+        return self._derived((mask, *api.axis_key(axis)), lambda *a: [vmapped(*a)], avals, self.num_consts)
 
     def guarded(self) -> Test:
         """The test that fails unless a new first constant, a bool, is true."""
-        flag = api.ShapedArray((), jax.numpy.dtype(bool))
+        flag = api.scalar_aval(bool, self.aval, api.varying_axes(self.aval))
         fun = lambda active, *a: [active & self(a)]
         return self._derived("guarded", fun, [flag, *self.avals], self.num_consts + 1)
 

@@ -38,6 +38,7 @@ from .custom_rules import refuse_forward_mode
 from .lanes import Lanes
 from .multilevel import Pool
 from .predicate import Predicate
+from .while_rough import bind_sweep
 from .while_sweep import lin_impl, loop_impl, num_kept, vjp_impl, vtan_bodies, vtan_impl
 
 __all__ = ["bind_loop", "loop_p"]
@@ -53,15 +54,20 @@ no_tangent = lambda x: api.Zero(jax.typeof(x).to_tangent_aval())
 
 
 def _trips_aval(head: Sequence[Any], cond: Predicate | None) -> Any:
-    return head[0] if cond is None else COUNT.update(shape=cond.test.shape)
+    return head[0] if cond is None else cond.test.aval.update(dtype=COUNT.dtype)
 
 
-def kept_avals(g: Body, pool: Pool, keep: Any) -> list[Any]:
-    return [] if keep is None else [COUNT, *(api.stacked_aval(pool.size, a) for a in pick(keep, g.x_avals))]
+def kept_avals(g: Body, pool: Pool, keep: Any, head: Any) -> list[Any]:
+    return (
+        []
+        if keep is None
+        else [api.scalar_aval(COUNT.dtype, head), *(api.stacked_aval(pool.size, a) for a in pick(keep, g.x_avals))]
+    )
 
 
 def _loop_avals(*avals, g, cond, lanes, pool, keep, count):
-    return [*g.x_avals, *([_trips_aval(avals, cond)] if count else []), *kept_avals(g, pool, keep)]
+    trips = _trips_aval(avals, cond)
+    return [*g.x_avals, *([trips] if count else []), *kept_avals(g, pool, keep, trips)]
 
 
 def _lin_avals(*_, g, lin, **__):
@@ -160,7 +166,8 @@ def _loop_linearize(is_vjp, nonzeros, *primals, g, cond, lanes, pool, keep, coun
     x_mask = g.carry(mask)
     h, lin, lanes2 = g.dual(mask, ()), tangents_linear(g, mask), lanes.dual(g, mask)
     have = (True,) * g.sizes[1] if is_vjp and any(x_mask) else keep
-    x, n, kept = bind_loop(head, args, g, cond, lanes, pool, have, count=count or cond is not None)
+    run = g.under_rules(mask, ())
+    x, n, kept = bind_loop(head, args, run, cond, lanes, pool, have, count=count or cond is not None)
     steps = head[0] if cond is None else n[0]
     handed = [] if keep is None else [kept[0], *pick(pick(have, keep), kept[1:])]
     rest = [*(n if count else []), *handed]
@@ -350,6 +357,9 @@ def _vjp_tangent(n, p, u, nonzeros, dp, du, g, lin, lanes, pool):
 
 
 def _vjp_jvp(primals, tangents, *, g, lin, lanes, pool, keep):
+    if g.rough:
+        nonzero, run = _rough(primals, [not is_zero(t) for t in tangents], g, lin, lanes, pool, keep)
+        return jax.jvp(run, tuple(pick(nonzero, primals)), tuple(pick(nonzero, tangents)))
     n, p, kept, u = _vjp_args(primals, g, lin, keep)
     _, dp, _, du = _vjp_args(tangents, g, lin, keep)
     params = dict(g=g, lin=lin, lanes=lanes, pool=pool, keep=keep)
@@ -359,7 +369,21 @@ def _vjp_jvp(primals, tangents, *, g, lin, lanes, pool, keep):
     return out, _vjp_tangent(n, p, u, [not is_zero(t) for t in dp], dp, du, g, lin, lanes, pool)
 
 
+def _rough(primals, nonzero, g, lin, lanes, pool, keep):
+    """Vjp as a sweep that can be differentiated although it is not linear in u: a function of its moving arguments."""
+
+    def run(*moving):
+        n, p, _, u = _vjp_args(merge(nonzero, moving, omit(nonzero, primals)), g, lin, keep)
+        return bind_sweep(n, p, u, g, lin, lanes, pool)
+
+    return nonzero, run
+
+
 def _vjp_linearize(is_vjp, nonzeros, *primals, g, lin, lanes, pool, keep):
+    if g.rough:
+        nonzero, run = _rough(primals, list(nonzeros), g, lin, lanes, pool, keep)
+        out, along = jax.linearize(run, *pick(nonzero, primals))
+        return out, [True] * len(out), (), lambda _, *dots: along(*instantiate(pick(nonzero, dots)))
     n, p, kept, u = _vjp_args(primals, g, lin, keep)
     _, nz_p, _, _ = _vjp_args(nonzeros, g, lin, keep)
     params = dict(g=g, lin=lin, lanes=lanes, pool=pool, keep=keep)

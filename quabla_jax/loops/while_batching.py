@@ -32,15 +32,14 @@ from .unbounded import (
 )
 
 
-def to_front(args: Sequence[Any], dims: Sequence[Any], want: Mask, size: int, axis: int = 0) -> list[Any]:
-    """Batch axes moved to `axis`; what is wanted mapped and is not yet is broadcast."""
+def to_front(args: Sequence[Any], dims: Sequence[Any], want: Mask, axis: Any, place: int = 0) -> list[Any]:
+    """Batch axes moved to `place`; what is wanted mapped and is not yet is broadcast along vmap's `axis`."""
     out = []
     for a, d, w in zip(args, dims, want, strict=True):
         if d is not None:
-            a = jnp.moveaxis(a, d, axis)
+            a = jnp.moveaxis(a, d, place)
         elif w:
-            shape = jnp.shape(a)  # a jaxpr's literal may arrive as a typed scalar, not an array
-            a = jnp.broadcast_to(jnp.expand_dims(a, axis), (*shape[:axis], size, *shape[axis:]))
+            a = api.broadcast_mapped(axis, a, place)
         out.append(a)
     return out
 
@@ -56,6 +55,11 @@ def _all_lanes(g: Body, lanes: Lanes, args_mapped: Mask) -> list[bool]:
     return [*c, *[True] * len(x)]
 
 
+def _mixes(g: Body, axis: Any) -> bool:
+    """Whether a step of the body has a collective over the axis that is being mapped."""
+    return axis.name in api.collective_axes(g.jaxpr)
+
+
 def _loop_batch(axis, args, dims, *, g, cond, lanes, pool, keep, count):
     head, args = _loop_args(args, g, cond)
     head_dims, dims = _loop_args(dims, g, cond)
@@ -64,10 +68,10 @@ def _loop_batch(axis, args, dims, *, g, cond, lanes, pool, keep, count):
     grows = reads or any(mapped(head_dims))
     if grows:
         mask = _all_lanes(g, lanes, mapped(dims))
-        head = to_front(head, head_dims, mapped(head_dims), axis.size)
+        head = to_front(head, head_dims, mapped(head_dims), axis)
         cond = None if cond is None else cond.batched(mapped(head_dims), axis)
-    lanes = lanes.grown(mask) if grows else lanes.shifted(mask)
-    args = to_front(args, dims, mask, axis.size)
+    lanes = lanes.grown(mask, _mixes(g, axis)) if grows else lanes.shifted(mask)
+    args = to_front(args, dims, mask, axis)
     x, n, kept = bind_loop(head, args, g.batched(mask, (), axis), cond, lanes, pool, keep, count)
     x_mask = g.carry(mask)
     out_dims = _dims(x_mask) + [0 if grows else None] * len(n)
@@ -95,21 +99,21 @@ class _Mapped:
         if extra is not None:  # a tangent's primal is mapped with it
             self.mask = [a or b for a, b in zip(self.mask, extra, strict=True)]
             self.mask = list(g.depends(self.mask)[0])
-        self.size, self.grows = axis.size, grows
-        self.lanes = lanes.grown(self.mask) if grows else lanes.shifted(self.mask)
+        self.axis = axis
+        self.lanes = lanes.grown(self.mask, _mixes(g, axis)) if grows else lanes.shifted(self.mask)
         self.g = g.batched(self.mask, (), axis, linear=True)
         self.n = jnp.moveaxis(n, n_dim, 0) if grows else n
-        self.p = to_front(p, p_dims, omit(lin, self.mask), axis.size)
+        self.p = to_front(p, p_dims, omit(lin, self.mask), axis)
         self.x_primal = omit(g.carry(lin), g.carry(self.mask))
 
     def all(self, values, dims) -> list[Any]:
-        return to_front(values, dims, [True] * len(values), self.size)
+        return to_front(values, dims, [True] * len(values), self.axis)
 
     def kept(self, kept, dims) -> list[Any] | None:
         """The kept carries, or None where they were kept lane by lane, each at a stride of its own."""
         if not kept or dims[0] is not None:
             return None
-        return [kept[0], *to_front(kept[1:], dims[1:], self.x_primal, self.size, 1)]
+        return [kept[0], *to_front(kept[1:], dims[1:], self.x_primal, self.axis, 1)]
 
 
 def _lin_batch(axis, args, dims, *, g, lin, lanes, pool, keep, linear):

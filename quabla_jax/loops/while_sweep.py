@@ -5,7 +5,7 @@ Every function here takes and returns flat lists of arrays, and is never differe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -54,7 +54,7 @@ class Forward:
     def __init__(self, g: Body, cond: Predicate | None, lanes: Lanes, head: Sequence[Any], c: Sequence[Any]):
         self.g, self.cond, self.lanes, self.head, self.c = g, cond, lanes, list(head), list(c)
         self.x_at = lanes.carry(g)
-        self.split_points = lanes.ndim > 0 and runs_while(g)
+        self.split_points = lanes.ndim > 0 and not lanes.mixed and runs_while(g)
 
     def start(self, x: Sequence[Any]) -> tuple:
         zero = I32(0)
@@ -63,11 +63,11 @@ class Forward:
         if self.split_points:
             self.c = borrow(alive, self.lanes.at[: len(self.c)], self.c)
             e = tuple(borrow(alive, self.x_at, x))
-        trips = jnp.zeros(jnp.shape(alive), I32) if self.lanes.ndim and self.cond is not None else ()
+        trips = alive.astype(I32) & 0 if self.lanes.ndim and self.cond is not None else ()
         return (zero, tuple(x), alive, trips, e)
 
     def running(self, state: tuple) -> Any:
-        return jnp.any(state[2]) if self.lanes.ndim else state[2]
+        return self.lanes.any(state[2]) if self.lanes.ndim else state[2]
 
     def step(self, state: tuple) -> tuple:
         steps, x, alive, trips, e = state
@@ -106,7 +106,7 @@ def loop_impl(*args, g: Body, cond: Predicate | None, lanes: Lanes, pool: Pool, 
 
 
 def _run_and_keep(forward: Forward, pool: Pool, keep: Mask, x: Sequence[Any]):
-    """Run the loop and store carries at the strides that multilevel.py describes; stretches of 2^k steps are inner loops."""
+    """Run the loop and store carries at multilevel.py's strides; stretches of 2^k steps are inner loops."""
     lanes = forward.lanes
     kept_at = pick(keep, forward.x_at)
     start = forward.start(x)
@@ -122,7 +122,7 @@ def _run_and_keep(forward: Forward, pool: Pool, keep: Mask, x: Sequence[Any]):
         buffers = lax.fori_loop(1, half, lambda i, b: tuple(put(b, at(b, 2 * i), i)), buffers)
         stored, k = jnp.where(full, half, stored), k + full.astype(I32)
         now = pick(keep, state[1])
-        if lanes.ndim:  # a lane that has stopped repeats a carry at which its body did run
+        if lanes.ndim and not lanes.mixed:  # a lane that has stopped repeats a carry at which its body did run
             now = choose(state[2] | (stored == 0), kept_at, now, at(buffers, jnp.maximum(stored - 1, 0)))
         buffers = tuple(put(buffers, now, stored))
         end = state[0] + lax.shift_left(I32(1), k)
@@ -162,7 +162,7 @@ def _transposed_below(g: Batched, lin: Mask, p: Sequence[Any], u: Sequence[Any])
     first = lax.broadcasted_iota(I32, (g.axis.size,), 0) == 0
 
     def at_first(a):
-        a = jnp.broadcast_to(a, (g.axis.size, *jnp.shape(a)))
+        a = api.broadcast_mapped(g.axis, a, 0)
         return lax.select(lax.broadcast_in_dim(first, a.shape, (0,)), a, jnp.zeros_like(a))
 
     u = [a if m else at_first(a) for a, m in zip(u, u_mapped, strict=True)]
@@ -178,32 +178,47 @@ class Reverse:
 
     Lanes that have stopped take their body at the last carry where it ran, a lane that never ran at another lane's
     inputs; their cotangents enter as zeros and are put back after the body's vjp. So a derivative that is not finite where a
-    lane stopped reaches nothing, neither the lane nor a constant that the lanes share.
+    lane stopped reaches nothing, neither the lane nor a constant that the lanes share. Where lanes mix, a stopped lane's
+    last carry is part of what the others compute: the body is taken there, and its cotangents are added.
     """
 
-    def __init__(self, g: Body, lin: tuple, lanes: Lanes, n: Any, p: Sequence[Any]):
-        self.g, self.lin, self.lanes, self.n = g, lin, lanes, n
-        inside = [not m for m in lin]
-        self.base = g.only(inside, ())
-        self.base_lanes = lanes.pick(inside)
-        self.c, self.x0 = split(p, *self.base.sizes[:2])
-        self.d_at = pick(lin, lanes.at)
-        self.num_dc = sum(lin[: g.sizes[0]])
+    def __init__(
+        self, base: Body, lanes: Lanes, transposed: Callable, d_at: Sequence[Any], num_dc: int, n: Any, p: Any
+    ):
+        """`base` steps forward, `transposed` (p, u) -> cotangents steps back.
+
+        Arguments:
+            lanes: those of `base`.
+            d_at: lane axes of the cotangents: `num_dc` of constants, then those of carries.
+            p: constants and first carry.
+        """
+        self.base, self.lanes, self.n, self.d_at, self.num_dc = base, lanes, n, d_at, num_dc
+        self.transposed = transposed
+        self.c, self.x0 = split(p, *base.sizes[:2])
+        self.parted = lanes.ndim > 0 and not lanes.mixed
         if lanes.ndim:
             self.ran = n > 0
-            c_at, x_at = split(self.base_lanes.at, *self.base.sizes[:2])
-            self.c, self.x0 = borrow(self.ran, c_at, self.c), borrow(self.ran, x_at, self.x0)
-            self.x_at = x_at
-        self.steps = jnp.max(n) if lanes.ndim else n
+            c_at, self.x_at = split(lanes.at, *base.sizes[:2])
+        if self.parted:
+            self.c, self.x0 = borrow(self.ran, c_at, self.c), borrow(self.ran, self.x_at, self.x0)
+        self.steps = lanes.longest(n) if lanes.ndim else n
+
+    @classmethod
+    def of(cls, g: Body, lin: tuple, lanes: Lanes, n: Any, p: Sequence[Any]) -> Reverse:
+        """The reverse of the body g in the inputs `lin`."""
+        inside = [not m for m in lin]
+        step = lambda p, u: transposed_step(g, lin, p, u)
+        return cls(g.only(inside, ()), lanes.pick(inside), step, pick(lin, lanes.at), sum(lin[: g.sizes[0]]), n, p)
 
     def load(self, pools: Sequence[Any], i: Any) -> tuple:
         x = at(pools, i)
-        return tuple(choose(self.ran, self.x_at, x, self.x0) if self.lanes.ndim else x)
+        return tuple(choose(self.ran, self.x_at, x, self.x0) if self.parted else x)
 
     def walk(self, x: tuple, step: Any) -> tuple:
         """The carry after step `step`, where the body will next be evaluated: a lane stays at its last evaluation."""
         y, _ = self.base([*self.c, *x])
-        return tuple(choose(step + 1 < self.n, self.x_at, y, x) if self.lanes.ndim else y)
+        last = self.n - 1 if self.parted else self.n
+        return tuple(choose(step < last, self.x_at, y, x) if self.lanes.ndim else y)
 
     def back(self, x: Sequence[Any], step: Any, ct: tuple) -> tuple:
         """One step's vjp: (cotangents of constants so far, of the carry)."""
@@ -214,9 +229,11 @@ class Reverse:
             active = step < self.n
             u_at = self.d_at[self.num_dc :]
             u_in = choose(active, u_at, u, list(map(jnp.zeros_like, u)))
-        new = transposed_step(self.g, self.lin, p, u_in)
+        new = self.transposed(p, u_in)
         new_c, new_u = new[: self.num_dc], new[self.num_dc :]
-        if self.lanes.ndim:
+        if self.lanes.mixed:
+            new_u = choose(active, u_at, new_u, list(map(jnp.add, u, new_u)))
+        elif self.lanes.ndim:
             new_u = choose(active, u_at, new_u, u)
             new_c = choose(active, self.d_at[: self.num_dc], new_c, list(map(jnp.zeros_like, new_c)))
         return tuple(map(jnp.add, dc, new_c)), tuple(new_u)
@@ -226,12 +243,17 @@ def vjp_impl(*args, g: Body, lin: tuple, lanes: Lanes, pool: Pool, keep: Any):
     """Cotangents of the inputs in `lin`. Arguments: n, the other inputs, the kept carries, u."""
     num_p, num_u = len(lin) - sum(lin), sum(g.carry(lin))
     (n,), p, kept, u = split(args, 1, num_p, num_kept(keep), num_u)
-    r = Reverse(g, lin, lanes, n, p)
-    ct = (tuple(map(api.zeros_like_aval, pick(lin, g.avals)[: r.num_dc])), tuple(u))
+    r = Reverse.of(g, lin, lanes, n, p)
+    return sweep(r, pool, kept if keep is not None else None, pick(lin, g.avals)[: r.num_dc], u)
+
+
+def sweep(r: Reverse, pool: Pool, kept: Sequence[Any] | None, dc_avals: Sequence[Any], u: Sequence[Any]) -> list[Any]:
+    """The cotangents of constants (of the types `dc_avals`) and carries that come of the cotangents u of the last carry."""
+    ct = (tuple(map(api.zeros_like_aval, dc_avals)), tuple(u))
     if not r.x0:
         ct = lax.fori_loop(0, r.steps, lambda j, ct: r.back([], r.steps - 1 - j, ct), ct)
         return [*ct[0], *ct[1]]
-    if keep is None:
+    if kept is None:
         k, pools = I32(0), tuple(filled(r.x0, pool.size))
         stored = jnp.minimum(r.steps, 1)
     else:
@@ -265,11 +287,11 @@ def _reverse_stretch(r: Reverse, pool: Pool, pools: tuple, position: Any, stored
 
     _, pools = lax.fori_loop(0, jnp.where(dense, length - 1, 0), fill, (x, pools))
 
-    def sweep(j, ct):
+    def undo(j, ct):
         back = length - 1 - j
         return r.back(r.load(pools, top + back), begin + back, ct)
 
-    ct = lax.fori_loop(0, jnp.where(dense, length, 0), sweep, ct)
+    ct = lax.fori_loop(0, jnp.where(dense, length, 0), undo, ct)
     return pools, position, jnp.where(dense, top, stored + 1), jnp.where(dense, begin, end), ct
 
 

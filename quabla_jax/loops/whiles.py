@@ -111,11 +111,21 @@ def _through_lax(loop: Callable, args: Any, checkpoint: Any) -> Any:
         return out
 
     jaxpr, consts = api.trace_flat(flat, list(map(jax.typeof, leaves)))
+    axes = _own_ends(jaxpr)
+    if axes:  # whatever a device carries out of such a loop is its own
+        leaves = [api.as_varying(v, axes) for v in leaves]
+        jaxpr, consts = api.trace_flat(flat, list(map(jax.typeof, leaves)))
 
     def handle(eqn, inputs):
         return _bind(eqn, inputs, checkpoint) if eqn.primitive is api.while_p else None
 
     return trees[0].unflatten(api.eval_with(jaxpr, [*consts, *leaves], handle))
+
+
+def _own_ends(jaxpr: Any) -> frozenset[Any]:
+    """The manual axes of a shard_map whose devices end the loop in a jaxpr on their own."""
+    conds = [api.while_equation(eqn)[0] for eqn in jaxpr.eqns if eqn.primitive is api.while_p]
+    return frozenset().union(*(api.varying_axes(cond.out_avals[0]) for cond in conds))
 
 
 def _bind(eqn: Any, inputs: Sequence[Any], checkpoint: Any) -> list[Any] | None:
@@ -130,9 +140,22 @@ def _bind(eqn: Any, inputs: Sequence[Any], checkpoint: Any) -> list[Any] | None:
     head = settle([*pick(fixed, x), *pick(used_cc, cc)], tested.avals[: tested.num_consts])
     pool = pool_for(checkpoint, sum(api.aval_bytes(a) for a in g.x_avals))
     args = settle([*c, *pick(fixed, x), *omit(fixed, x)], g.avals)
-    out = iter(bind_loop(head, args, g, predicate, Lanes.none(len(args)), pool)[0])
+    out = iter(_run(head, args, g, predicate, pool))
     out = [a if f else next(out) for a, f in zip(x, fixed, strict=True)]
     return [api.with_weak_type(v, getattr(w.aval, "weak_type", False)) for v, w in zip(out, eqn.outvars, strict=True)]
+
+
+def _run(head: Sequence[Any], args: Sequence[Any], g: Body, predicate: Predicate, pool: Pool) -> list[Any]:
+    """The loop's final carry. Devices that end on their own become lanes, along an axis of one example a device."""
+    axes = api.varying_axes(predicate.test.aval)
+    mixed = bool(axes & api.collective_axes(g.jaxpr))
+    lanes = Lanes.none(len(args), axes, mixed)
+    if not axes:
+        return bind_loop(head, args, g, predicate, lanes, pool)[0]
+    consts, x = split(args, len(args) - g.sizes[1], g.sizes[1])
+    run = lambda *x: bind_loop(head, [*consts, *x], g, predicate, lanes, pool)[0]
+    out = jax.vmap(run, axis_size=1)(*(jax.numpy.expand_dims(v, 0) for v in x))
+    return [jax.numpy.squeeze(v, 0) for v in out]
 
 
 def _traced(cond: Any, num_cc: int, body: Any, num_c: int) -> tuple:

@@ -242,6 +242,47 @@ def stacked_aval(size: int, aval: Any) -> Any:
     return _core.unmapped_aval(size, 0, aval)
 
 
+def row_aval(size: int, aval: Any) -> Any:
+    """`aval` without its leading axis, which is `size` long: the inverse of `stacked_aval`."""
+    return _core.mapped_aval(size, 0, aval)
+
+
+def mapped_aval(axis: Any, aval: Any) -> Any:
+    """`aval` as vmap's `axis` (JAX's axis data) maps it: a new leading axis, sharded as that of the mapped arrays."""
+    return _core.unmapped_aval(axis.size, 0, aval, axis.explicit_mesh_axis)
+
+
+def example_aval(aval: Any) -> Any:
+    """The type of one example of an array whose leading axis counts them."""
+    return _core.mapped_aval(aval.shape[0], 0, aval)
+
+
+def broadcast_mapped(axis: Any, x: Any, place: int) -> Any:
+    """An unmapped value with vmap's `axis` at `place`, sharded as that of the mapped arrays."""
+    return batching.broadcast(x, axis.size, place, axis.explicit_mesh_axis)
+
+
+def axis_key(axis: Any) -> tuple:
+    """What tells one vmap axis from another in a memo."""
+    return axis.size, axis.name, axis.spmd_name, axis.explicit_mesh_axis
+
+
+def inside(axis: Any) -> Any:
+    """A context in which collectives over vmap's `axis` may be traced for one example."""
+    named = axis.name is not None and axis.name is not _core.no_axis_name
+    return _core.extend_axis_env_nd([(axis.name, axis.size)] if named else [])
+
+
+def scalar_aval(dtype: Any, like: Any, varying: frozenset[Any] = frozenset()) -> Any:
+    """The type of a scalar of `dtype` on the mesh of the type `like`, different between the devices of `varying`."""
+    aval, sharding = ShapedArray((), jax.numpy.dtype(dtype)), getattr(like, "sharding", None)
+    if sharding is not None and not sharding.mesh.empty:
+        aval = ShapedArray((), aval.dtype, sharding=sharding.update(spec=jax.sharding.PartitionSpec()))
+    if not varying:
+        return aval
+    return trace_flat(lambda x: [as_varying(x, varying)], [aval])[0].outvars[0].aval
+
+
 def strong_aval(aval: Any) -> Any:
     """`aval` without its weak type."""
     return aval.update(weak_type=False) if getattr(aval, "weak_type", False) else aval
@@ -350,9 +391,40 @@ def define_primitive(
     p.multiple_results = True
     p.def_impl(impl if eager is None else lambda *args, **params: eager(p, *args, **params))
     p.def_abstract_eval(abstract)
-    mlir.register_lowering(p, mlir.lower_fun(impl, multiple_results=True))
+    mlir.register_lowering(p, mlir.lower_fun(_on_mesh_of_arguments(impl), multiple_results=True))
     ENGINE_IMPLS[p] = impl
     return p
+
+
+def _on_mesh_of_arguments(impl: Callable) -> Callable:
+    """`impl` with all of its arguments, and what it makes anew (counters, zeros), on one mesh: that of the arguments.
+
+    An array made outside of a mesh has none in its type; jax.lax's loops overlook that, a pool of carries cannot.
+    """
+
+    def run(*args, **params):
+        meshes = [_mesh_of(a) for a in args]
+        mesh = next((m for m in meshes if m is not None), None)
+        if mesh is None:
+            return impl(*args, **params)
+        with jax.sharding.use_abstract_mesh(mesh):
+            if jax.sharding.AxisType.Explicit in mesh.axis_types:
+                whole = jax.sharding.PartitionSpec()
+                args = [jax.sharding.reshard(a, whole) if m is None else a for a, m in zip(args, meshes, strict=True)]
+            return impl(*args, **params)
+
+    return run
+
+
+def _mesh_of(x: Any) -> Any:
+    sharding = getattr(jax.typeof(x), "sharding", None)
+    return None if sharding is None or sharding.mesh.empty else sharding.mesh
+
+
+def is_split(x: Any) -> bool:
+    """Whether a value's type says that it is divided over the devices of a mesh with explicit axes."""
+    sharding = getattr(jax.typeof(x), "sharding", None)
+    return sharding is not None and any(part is not None for part in sharding.spec)
 
 
 def define_kernel_lowering(p: Primitive, choose: Callable, platform: str) -> None:
@@ -361,7 +433,7 @@ def define_kernel_lowering(p: Primitive, choose: Callable, platform: str) -> Non
     The primitive keeps its own definition where `choose` gives None, where the kernel cannot be lowered, and where XLA
     is left to divide the program over several devices (it cannot divide a kernel; inside a full shard_map it need not).
     """
-    general = mlir.lower_fun(ENGINE_IMPLS[p], multiple_results=True)
+    general = mlir.lower_fun(_on_mesh_of_arguments(ENGINE_IMPLS[p]), multiple_results=True)
 
     def lower(ctx, *args, **params):
         kernel = choose(**params) if _on_one_device(ctx.module_context.axis_context) else None
@@ -519,8 +591,26 @@ def jaxpr_key(jaxpr: Any) -> Any:
 
 
 def has_effects(jaxpr: Any) -> bool:
-    """Whether a jaxpr has side effects or touches references."""
-    return bool(jaxpr.effects) or any("Ref" in type(v.aval).__name__ for v in _inner(jaxpr).invars)
+    """Whether a jaxpr has side effects or touches references. A collective over a named axis is neither."""
+    effects = [e for e in jaxpr.effects if not isinstance(e, _core.NamedAxisEffect)]
+    return bool(effects) or any("Ref" in type(v.aval).__name__ for v in _inner(jaxpr).invars)
+
+
+def collective_axes(jaxpr: Any) -> frozenset[Any]:
+    """The named axes over which a jaxpr has collectives."""
+    return frozenset(e.name for e in jaxpr.effects if isinstance(e, _core.NamedAxisEffect))
+
+
+def varying_axes(x: Any) -> frozenset[Any]:
+    """The manual axes of a shard_map over which a value (or a value of this type) differs between devices."""
+    aval = x if isinstance(x, _core.AbstractValue) else jax.typeof(x)
+    return frozenset(getattr(getattr(aval, "mat", None), "varying", None) or getattr(aval, "vma", None) or ())
+
+
+def as_varying(x: Any, axes: frozenset[Any]) -> Any:
+    """`x` typed as differing between the devices of `axes`; itself where it is already."""
+    missing = tuple(sorted(axes - varying_axes(x), key=str))
+    return jax.lax.pcast(x, missing, to="varying") if missing else x
 
 
 def _inner(jaxpr: Any) -> Any:
@@ -812,6 +902,19 @@ def contains_primitive(jaxpr: Any, primitive: Any) -> bool:
         eqn.primitive is primitive or any(contains_primitive(inner, primitive) for inner in inner_jaxprs(eqn))
         for eqn in _inner(jaxpr).eqns
     )
+
+
+custom_jvp_call_p = _custom_derivatives.custom_jvp_call_p
+
+
+def any_equation(jaxpr: Any, holds: Callable[[Any], bool]) -> bool:
+    """Whether `holds` for an equation at any depth: of the jaxprs among parameters, and of the engine's loop bodies."""
+    for eqn in _inner(jaxpr).eqns:
+        body = eqn.params.get("g") if eqn.primitive in ENGINE_IMPLS else None
+        inner = [*inner_jaxprs(eqn), *([body.jaxpr] if body is not None else [])]
+        if holds(eqn) or any(any_equation(j, holds) for j in inner):
+            return True
+    return False
 
 
 def with_inner_jaxprs(eqn: Any, change: Callable) -> Any:
