@@ -50,7 +50,9 @@ def supports(node: Op) -> str | None:
 
 
 INACCURATE = frozenset({"lgamma", "digamma"})
-COMPLEX_GAPS = frozenset({"erf", "erfc"})
+COMPLEX_GAPS = frozenset(
+    "erf erfc lt le gt ge max min reduce_max reduce_min argmax argmin cummax cummin argsort".split()
+)
 SELECTIVE = FACTORISATIONS | COMPLEX_GAPS | {"fft", "nextafter"}
 
 

@@ -446,6 +446,20 @@ def test_deep_nesting():
     agree(fun, X)
 
 
+def test_complex_numbers_have_an_order():
+    z = np.array([[1 + 2j, 1 - 2j, 0.5 + 9j], [-3j, 2j, 0j]])
+    fun = lambda z, w: (lax.max(z, w), lax.min(z, w), jnp.max(z), z.min(1), jnp.maximum(z, 1.0), jnp.logaddexp(z, w))
+    agree(fun, z, z[::-1].copy())
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_special_functions_of_short_floats(dtype):
+    x = np.array([0.5, 1.25, 3.0], jnp.dtype(dtype))
+    for fun in (jnp.i0, jax.scipy.special.i1e, lambda v: jax.scipy.special.zeta(v + 1, v)):
+        got = torch_bridge.to_torchscript(fun, x)(tensor_of(x)).double().numpy()
+        np.testing.assert_allclose(got, np.asarray(jax.jit(fun)(x)).astype(float), rtol=8e-3)
+
+
 # loop indices are numbers, not tensors
 
 

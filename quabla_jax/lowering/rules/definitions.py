@@ -140,9 +140,20 @@ def lambda_of(fun):
     return _wrapped.setdefault(fun, lambda *xs, **_: fun(*xs))
 
 
+def _in_single(fun):
+    """fun on float16 and bfloat16 by way of float32, as XLA evaluates special functions."""
+
+    def widened(*xs):
+        if xs[0].dtype.itemsize > 2:
+            return fun(*xs)
+        return fun(*(x.astype(jnp.float32) for x in xs)).astype(xs[0].dtype)
+
+    return widened
+
+
 register("geqrf_p", "expanded", _defined(geqrf))
 register("householder_product_p", "expanded", _defined(householder_product))
-register("bessel_i0e_p", "expanded", _defined(_bessel_i0e))
-register("bessel_i1e_p", "expanded", _defined(_bessel_i1e))
-register("zeta_p", "expanded", _defined(_zeta))
-register("polygamma_p", "expanded", _defined(_polygamma))
+register("bessel_i0e_p", "expanded", _defined(_in_single(_bessel_i0e)))
+register("bessel_i1e_p", "expanded", _defined(_in_single(_bessel_i1e)))
+register("zeta_p", "expanded", _defined(_in_single(_zeta)))
+register("polygamma_p", "expanded", _defined(_in_single(_polygamma)))

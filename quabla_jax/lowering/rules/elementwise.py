@@ -11,7 +11,7 @@ from . import register
 _DIRECT = (
     "neg sign floor ceil exp expm1 log log1p sqrt rsqrt cbrt sin cos tan asin acos atan sinh cosh tanh asinh acosh "
     "atanh logistic is_finite not population_count clz abs real imag "
-    "add sub mul div rem atan2 max min and or xor shift_left shift_right_logical shift_right_arithmetic nextafter complex "
+    "add sub mul div rem atan2 and or xor shift_left shift_right_logical shift_right_arithmetic nextafter complex "
     "ge gt le lt"
 ).split()
 
@@ -36,6 +36,15 @@ def is_complex(dtype) -> bool:
 
 def is_integer(dtype) -> bool:
     return np.dtype(dtype).kind in "iu"
+
+
+def extreme(e: Emitter, name: str, x: Value, y: Value) -> Value:
+    """max or min. Complex numbers go by their real parts, and by their imaginary parts where those are equal."""
+    if not is_complex(x.dtype):
+        return e.op(name, x, y)
+    pick = e.gt if name == "max" else e.lt
+    real, other = e.real(x), e.real(y)
+    return e.select(e.select(e.eq(real, other), pick(e.imag(x), e.imag(y)), pick(real, other)), x, y)
 
 
 def total_order(e: Emitter, x: Value) -> Value:
@@ -286,6 +295,8 @@ def _mulhi(e: Emitter, eqn, x: Value, y: Value):
 
 for _name in _DIRECT:
     register(_name + "_p", "direct", _direct(_name))
+for _name in ("max", "min"):
+    register(f"{_name}_p", "direct", lambda e, eqn, *xs, name=_name: extreme(e, name, *spread(e, eqn, *xs)))
 register("add_any_p", "direct", _direct("add"))
 register("eq_p", "direct", _direct("eq"))
 register("ne_p", "direct", _direct("ne"))

@@ -8,10 +8,24 @@ from .. import jax_api
 from ..emitter import Emitter
 from ..program import Value
 from . import register
+from .elementwise import extreme, is_complex
 
 
 def _reduce(kind: str):
     return lambda e, eqn, x: e.reduce(kind, x, eqn.params["axes"])
+
+
+def _extreme(kind: str):
+    def rule(e: Emitter, eqn, x: Value):
+        if not is_complex(x.dtype):
+            return e.reduce(kind, x, eqn.params["axes"])
+        nothing = e.const(-np.inf if kind == "max" else np.inf, x.dtype)
+        combine = lambda left, right: [extreme(e, kind, left[0], right[0])]
+        for axis in sorted(eqn.params["axes"], reverse=True):
+            (x,) = fold(e, combine, [x], [nothing], axis)
+        return x
+
+    return rule
 
 
 def _arg(name: str):
@@ -97,8 +111,10 @@ def _generic_reduce(e: Emitter, eqn, *args: Value):
     return combine(full, operands)
 
 
-for _kind in "sum prod max min and or xor".split():
+for _kind in "sum prod and or xor".split():
     register(f"reduce_{_kind}_p", "direct", _reduce(_kind))
+for _kind in ("max", "min"):
+    register(f"reduce_{_kind}_p", "direct", _extreme(_kind))
 for _kind in "sum prod max min".split():
     register(f"cum{_kind}_p", "direct", _cumulative("cum" + _kind))
 register("cumlogsumexp_p", "composed", _cumlogsumexp)
