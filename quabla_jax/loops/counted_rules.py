@@ -11,22 +11,18 @@ from ..lowering import jax_api as api
 from ._lists import fill, merge, omit, pick, split
 from .body import Body
 from .counted import (
-    keep_for,
     lin_call,
     lin_p,
     loop_p,
-    num_kept,
-    primal_part,
     scan_axes,
-    scan_params,
     vjp_call,
     vjp_p,
     vjp_sizes,
     vtan_impl,
     vtan_p,
     vtan_sizes,
-    y_stacks,
 )
+from .counted_forward import keep_for, num_kept, primal_part, scan_params, y_stacks
 from .plan import decide
 from .schedule import Schedule, Trips
 from .taped import taped_jvp, taped_linearize

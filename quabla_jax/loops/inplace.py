@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -20,6 +21,11 @@ from ..lowering import jax_api as api
 READS = frozenset(("gather", "dynamic_slice"))
 SCATTERS = frozenset(("scatter", "scatter-add", "scatter_add", "scatter_sub", "scatter_mul"))
 WRITES = SCATTERS | {"dynamic_update_slice"}
+
+
+def applies(jaxpr: Any) -> bool:
+    """Whether the transpose of this body may read and overwrite one array, on the backend where that matters."""
+    return jax.default_backend() == "cpu" and bool(overwritten(jaxpr))
 
 
 def overwritten(jaxpr: Any) -> list[Any]:

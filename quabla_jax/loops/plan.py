@@ -107,10 +107,10 @@ def _size_text(n: int) -> str:
 # ---- block sizes
 
 
-def block_size(length: int, target: float, cost: Any) -> int:
+def block_size(length: int, target: float, cost: Any, rest_weight: float = 1.05) -> int:
     """The block size near `target` with the least cost(count, block, rest); one that divides the length is preferred.
 
-    A rest is a second copy of the sweep in the compiled program, so blocks that leave none may store 5 % more.
+    A rest is a second copy of the sweep in the compiled program, so blocks that leave none may store more, by default 5 %.
     """
     low, high = max(1, math.floor(target / 1.5)), min(length, math.ceil(target * 1.5) + 1)
     if high - low > 4096:
@@ -118,7 +118,7 @@ def block_size(length: int, target: float, cost: Any) -> int:
 
     def key(b: int) -> float:
         k, r = divmod(length, b)
-        return cost(k, b, r) * (1.0 if r == 0 else 1.05)
+        return cost(k, b, r) * (1.0 if r == 0 else rest_weight)
 
     return min(range(low, max(high, low) + 1), key=key)
 
@@ -179,29 +179,48 @@ def full_choice(trips: Trips, cost: StepCost) -> Choice:
     return Choice(None, trips.length * cost.residual_bytes, cost.full_tape(trips.length))
 
 
-def block_choice(trips: Trips, cost: StepCost, blocks: Sequence[int], inner: str) -> Choice:
+REST = 1.15
+"""Blocks that leave a rest are taken for slower by this much: the rest is the sweep's code once more."""
+
+SPARE = 8
+"""A sweep may use one part in so many of what it stores to gather products over several steps (contractions.py)."""
+
+
+def block_choice(trips: Trips, cost: StepCost, blocks: Sequence[int], inner: str, limit: float = math.inf) -> Choice:
+    """A schedule's choice; with what it stores, a sweep uses no more than `limit` bytes."""
     slots = slots_of(trips.length, blocks)
     if inner == "residuals":
-        stored = sum(slots[:-1]) * cost.carry_bytes + slots[-1] * cost.residual_bytes
+        stored = sum(slots[:-1]) * cost.carry_bytes + slots[-1] * cost.stored_bytes
     else:
         stored = held(slots, inner) * cost.carry_bytes
-    schedule = Schedule(trips.length, tuple(blocks), inner, trips.reverse, trips.unroll)
-    return Choice(schedule, stored, cost.in_blocks(trips.length, len(blocks), slots[-1], inner))
+    spare = int(max(0, min(stored // SPARE, limit - stored)))
+    schedule = Schedule(trips.length, tuple(blocks), inner, trips.reverse, trips.unroll, spare)
+    seconds = cost.in_blocks(trips.length, len(blocks), slots[-1], inner)
+    return Choice(schedule, stored, seconds * (REST if schedule.rest else 1.0))
 
 
-def choices(trips: Trips, cost: StepCost, levels: int) -> Iterator[Choice]:
-    """The full tape, and the two ways to sweep a schedule of `levels` levels."""
+def choices(trips: Trips, cost: StepCost, levels: int, limit: float = math.inf) -> Iterator[Choice]:
+    """The full tape, and schedules of `levels` levels over carries and over residuals: those that store the least, those
+    that store a little more and leave no rest, and, on one level, longer blocks, which are fewer."""
     if levels == 1:
         yield full_choice(trips, cost)
-    weight = max(cost.residual_bytes, 1) / max(cost.carry_bytes, 1)
-    yield block_choice(trips, cost, blocks_for(trips.length, levels), "carry")
-    yield block_choice(trips, cost, blocks_for(trips.length, levels, min(max(weight, 1 / 64), 64.0)), "residuals")
+    weight = min(max(max(cost.stored_bytes, 1) / max(cost.carry_bytes, 1), 1 / 64), 64.0)
+    for inner, w in (("carry", 1.0), ("residuals", weight)):
+        least = blocks_for(trips.length, levels, w)
+        seen = {least}
+        yield block_choice(trips, cost, least, inner, limit)
+        for longer in (1, 2, 4) if levels == 1 else ():
+            stored = lambda k, b, r, w=w: _stored(k, b, r, 1, w)
+            blocks = (block_size(trips.length, longer * least[0], stored, rest_weight=2.0),)
+            if blocks not in seen:
+                seen.add(blocks)
+                yield block_choice(trips, cost, blocks, inner, limit)
 
 
 def fastest(candidates: Sequence[Choice]) -> Choice:
-    """The fastest; of two within 10 % of each other, the one that stores less."""
+    """The fastest; of two within 5 % of each other, the one that stores less."""
     best = min(candidates, key=lambda c: c.seconds)
-    near = [c for c in candidates if c.seconds <= 1.1 * best.seconds]
+    near = [c for c in candidates if c.seconds <= 1.05 * best.seconds]
     return min(near, key=lambda c: (c.stored, c.seconds))
 
 
@@ -217,11 +236,14 @@ def choose(trips: Trips, cost: StepCost, request: Any) -> Choice:
     if isinstance(request, Forced):
         return block_choice(trips, cost, request.blocks, request.inner)
     if request == "sqrt":
-        inner = "residuals" if cost.residual_bytes <= cost.carry_bytes else "carry"
-        return block_choice(trips, cost, blocks_for(length, 1), inner)
+        inner = "residuals" if cost.stored_bytes <= cost.carry_bytes else "carry"
+        most = 2.3 * math.sqrt(length)
+        slots = lambda k, b, r: n if (n := k + (r > 0) + b) <= most else math.inf
+        blocks = (block_size(length, math.sqrt(length), slots, rest_weight=1.12),)
+        return block_choice(trips, cost, blocks, inner, int(most * cost.carry_bytes))
     if isinstance(request, Budget):
         for levels in range(1, MAX_LEVELS):
-            fitting = [c for c in choices(trips, cost, levels) if c.stored <= request.bytes]
+            fitting = [c for c in choices(trips, cost, levels, request.bytes) if c.stored <= request.bytes]
             if fitting:
                 return min(fitting, key=lambda c: c.seconds)
         slots = request.bytes // max(cost.carry_bytes, 1)
@@ -247,7 +269,7 @@ def _counted_slots(trips: Trips, cost: StepCost, slots: int) -> Choice:
     """The plan that keeps at most `slots` carries and runs the fewest steps again."""
     length = trips.length
     if slots >= length:  # every carry; nothing is run again
-        return block_choice(trips, cost, (1,), "rerun")
+        return block_choice(trips, cost, (1,), "rerun", 0)
     best: tuple[int, tuple[int, ...], str] | None = None
     for levels in range(1, MAX_LEVELS):
         for blocks, inner in ((blocks_for(length, levels), "carry"), (_rerun_blocks(length, levels, slots), "rerun")):
@@ -255,7 +277,7 @@ def _counted_slots(trips: Trips, cost: StepCost, slots: int) -> Choice:
                 extra = extra_forward(length, blocks, inner)
                 best = min(best or (extra, blocks, inner), (extra, blocks, inner))
     assert best is not None, "one carry always does"
-    return block_choice(trips, cost, best[1], best[2])
+    return block_choice(trips, cost, best[1], best[2], 0)
 
 
 def held(slots: Sequence[int], inner: str) -> int:

@@ -178,6 +178,12 @@ def body_of(jaxpr: Any, sizes: tuple[int, int, int]) -> Body:
     return g
 
 
+def forget_bodies() -> None:
+    """Drop the bodies that equal programs would share, and all that was derived from them; for measurements."""
+    with _LOCK:
+        _BODIES.clear()
+
+
 def _make_body(jaxpr: Any, sizes: tuple[int, int, int]) -> Body:
     flat, consts = api.detach_consts(jaxpr)
     atoms = [*flat.invars, *flat.outvars]

@@ -283,6 +283,11 @@ def scalar_aval(dtype: Any, like: Any, varying: frozenset[Any] = frozenset()) ->
     return trace_flat(lambda x: [as_varying(x, varying)], [aval])[0].outvars[0].aval
 
 
+def row_aval(size: int, aval: Any) -> Any:
+    """`aval` without its leading axis, which is `size` long: the inverse of `stacked_aval`."""
+    return _core.mapped_aval(size, 0, aval)
+
+
 def strong_aval(aval: Any) -> Any:
     """`aval` without its weak type."""
     return aval.update(weak_type=False) if getattr(aval, "weak_type", False) else aval
@@ -786,6 +791,64 @@ def eval_with(jaxpr: Any, args: Sequence[Any], handle: Callable) -> list[Any]:
         outs = handle(eqn, inputs)
         env.update(zip(eqn.outvars, rebind(eqn, inputs) if outs is None else outs, strict=True))
     return [read(v) for v in jaxpr.outvars]
+
+
+def eval_for(jaxpr: Any, env: dict[Any, Any], targets: Sequence[Any]) -> list[Any]:
+    """The values of `targets`, variables of a jaxpr, from those in `env`; only the equations that they need are bound."""
+    needed, wanted = [], {v for v in targets if is_var(v) and v not in env}
+    for eqn in reversed(jaxpr.eqns):
+        if any(v in wanted for v in eqn.outvars):
+            needed.append(eqn)
+            wanted.update(v for v in eqn.invars if is_var(v) and v not in env)
+    env = dict(env)
+    read = lambda v: env[v] if is_var(v) else v.val
+    for eqn in reversed(needed):
+        with eqn.ctx.manager:
+            outs = rebind(eqn, [read(v) for v in eqn.invars])
+        env.update((v, x) for v, x in zip(eqn.outvars, outs, strict=True) if v not in env)
+    return [read(v) for v in targets]
+
+
+def inline_calls(jaxpr: Any) -> tuple[Any, list[Any]]:
+    """A constant-free jaxpr with the bodies of plain jit calls in the calls' places, and what constants now lead it."""
+    if not any(map(_is_plain_call, jaxpr.eqns)):
+        return jaxpr, []
+
+    def handle(eqn: Any, inputs: list[Any]) -> list[Any] | None:
+        if not _is_plain_call(eqn):
+            return None
+        inner, consts = detach_consts(as_closed(eqn.params["jaxpr"]))
+        return eval_with(inner, [*consts, *inputs], handle)
+
+    return trace_flat(lambda *args: eval_with(jaxpr, args, handle), [v.aval for v in jaxpr.invars])
+
+
+def _is_plain_call(eqn: Any) -> bool:
+    """Whether an equation is a jit call that asks for nothing but its body."""
+    if eqn.primitive.name not in ("jit", "pjit") or eqn.params.get("compiler_options_kvs"):
+        return False
+    shardings = (*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ()))
+    layouts = (*eqn.params.get("in_layouts", ()), *eqn.params.get("out_layouts", ()))
+    return all(type(s).__name__ == "UnspecifiedValue" for s in shardings) and all(v is None for v in layouts)
+
+
+def linear_split(
+    jaxpr: Any, unknown: Sequence[bool], linear_outputs: Sequence[bool]
+) -> tuple[Any, list[Any], Any, int]:
+    """A constant-free jaxpr cut at the inputs `unknown`: (known part, its constants, unknown part, number of residuals).
+
+    The known part's outputs are its share of the outputs, then the residuals; the unknown part takes the residuals, then
+    the unknown inputs, and gives the outputs in `linear_outputs` and whatever else depends on its inputs.
+    """
+    known, rest, out_unknown, residuals = _pe.partial_eval_jaxpr_nounits(
+        as_closed(jaxpr), list(unknown), instantiate=list(linear_outputs)
+    )
+    used = [w for w, u in zip(linear_outputs, out_unknown, strict=True) if u]
+    flat, consts = detach_consts(known)
+    rest, rest_consts = detach_consts(rest)
+    assert not rest_consts and sum(used) == sum(linear_outputs)
+    rest, _ = prune_jaxpr(rest, used, [True] * len(rest.invars))
+    return flat, consts, rest, len(residuals)
 
 
 def aval_bytes(aval: Any) -> int:

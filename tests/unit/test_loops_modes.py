@@ -52,7 +52,16 @@ def test_requests_match_lax(request_):
     check(ours(request_), "slices", "jit grad", length=40)
 
 
+@pytest.fixture
+def quick_compiler():
+    """XLA without its expensive passes, which would be most of what the slow tier spends here."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_compiler")
 @pytest.mark.parametrize("transform", list(TRANSFORMS))
 @pytest.mark.parametrize("program", list(PROGRAMS))
 @pytest.mark.parametrize(

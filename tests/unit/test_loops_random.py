@@ -103,6 +103,14 @@ def check(spec, size, length, reverse, plan, names):
     np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-11)
 
 
+@pytest.fixture
+def quick_compiler():
+    """XLA without its expensive passes: the draws are about derivatives, and take half the time."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 drawn = dict(
     spec=step, size=st.integers(1, 3), length=st.integers(0, 40), reverse=st.booleans(), plan=plans, names=modes
 )
@@ -115,6 +123,7 @@ def test_random_loops_match_lax(spec, size, length, reverse, plan, names):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_compiler")
 @hypothesis.settings(max_examples=DRAWS, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(**drawn)
 def test_many_random_loops_match_lax(spec, size, length, reverse, plan, names):
