@@ -7,6 +7,13 @@ outputs = emit(program, builder, inputs)
 
 from typing import TYPE_CHECKING
 
+try:
+    from . import jax_api  # noqa: F401  (first, whoever comes: what a new JAX moved is said here in a sentence)
+except (ImportError, AttributeError, TypeError, KeyError) as error:
+    from .._versions import unsupported
+
+    raise ImportError(unsupported(error)) from error
+
 from .builder import Builder, emit
 from .core_ops import CORE_OPS, CoreOp
 from .program import Branch, Const, Loop, Op, Program, Region, Value, walk

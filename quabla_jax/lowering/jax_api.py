@@ -9,8 +9,9 @@ from __future__ import annotations
 import jax
 import numpy as np
 
+from .._versions import SUPPORTED, unsupported  # noqa: F401
+
 JAX_VERSION: tuple[int, ...] = tuple(int(p) for p in jax.__version__.split(".")[:3] if p.isdigit())
-SUPPORTED = "0.10.2 to 0.12"
 
 
 # Lowering: what trace.py, lower.py and rules/ need: primitive objects, jaxpr surgery, source lines, physical types of keys.
@@ -1040,3 +1041,30 @@ def forget_shapes() -> None:
             if getattr(function, "__module__", "").startswith("jax."):
                 cache.evict_weakref(function)
     _dispatch.xla_primitive_callable.cache_clear()
+
+
+# ---- what a new JAX has moved (last: it replaces the module's own names for private modules) --------------------
+
+
+class _Private:
+    """A private module of JAX as the functions above see it: a name that is gone is reported with the supported versions."""
+
+    def __init__(self, module: _types.ModuleType):
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            value = getattr(self._module, name)
+        except AttributeError as error:
+            raise AttributeError(unsupported(error)) from error
+        if callable(value) and not name.startswith("__"):
+            self.__dict__[name] = value  # found without this detour from now on
+        return value
+
+
+for _name, _value in list(globals().items()):
+    if isinstance(_value, _types.ModuleType) and _value.__name__.startswith(
+        ("jax._src", "jax.interpreters", "jax.extend")
+    ):
+        if _value is not _conditionals:  # its namespace is copied as a whole
+            globals()[_name] = _Private(_value)
