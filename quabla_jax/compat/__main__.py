@@ -6,6 +6,7 @@ import argparse
 import os
 import runpy
 import sys
+import zipfile
 from typing import Any
 
 
@@ -46,26 +47,29 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the program named on the command line as __main__, with install() in force; its exit status is its own."""
+    """Run the program named on the command line as __main__, with install() in force; its exit status is its own.
+
+    The process ends with the program, so nothing is taken back: threads that outlive the last line and functions
+    registered with atexit are served as well.
+    """
     options = parser().parse_args(argv)
     if not options.module and not os.path.exists(options.program):
         parser().error(f"can't open {options.program!r}: no such file")
-    from .patch import install, uninstall
+    from .patch import install
 
-    saved = sys.argv, list(sys.path)
-    sys.argv = [options.program, *options.args]
     install(options.checkpoint, while_checkpoint=options.while_checkpoint)
-    try:
-        if options.module:
-            sys.path[0] = os.getcwd()
-            runpy.run_module(options.program, run_name="__main__", alter_sys=True)
-        else:
-            # As `python script.py` has it: the script's folder first on the path, not the current one.
-            sys.path[0] = os.path.dirname(os.path.abspath(options.program))
-            runpy.run_path(options.program, run_name="__main__")
-    finally:
-        uninstall()
-        sys.argv, sys.path[:] = saved[0], saved[1]
+    sys.argv = [options.program, *options.args]
+    # `python -m quabla_jax.compat` has put the current folder first on the path (not so under -P); `python script.py`
+    # has the script's own there, and runpy itself adds a folder or an archive that it runs.
+    own_entry = not getattr(sys.flags, "safe_path", False)
+    if options.module:
+        runpy.run_module(options.program, run_name="__main__", alter_sys=True)
+        return
+    if own_entry:
+        del sys.path[0]
+        if os.path.isfile(options.program) and not zipfile.is_zipfile(options.program):
+            sys.path.insert(0, os.path.dirname(os.path.realpath(options.program)))
+    runpy.run_path(options.program, run_name="__main__")
 
 
 if __name__ == "__main__":

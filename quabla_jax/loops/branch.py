@@ -36,7 +36,9 @@ def cond(pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any) -> 
 
 def switch(index: Any, branches: Sequence[Callable], *operands: Any) -> Any:
     """jax.lax.switch; see there for arguments, results and errors. Differentiation: as `cond`."""
-    return _through_lax(lambda: lax.switch(index, branches, *operands))
+    plain = lambda: lax.switch(index, branches, *operands)
+    # With one branch there is nothing to choose: jax.lax calls it, on what it was given, and hands on what it returns.
+    return plain() if hasattr(branches, "__len__") and len(branches) == 1 else _through_lax(plain)
 
 
 def _through_lax(plain: Callable[[], Any]) -> Any:

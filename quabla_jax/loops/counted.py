@@ -142,7 +142,7 @@ def vtan_avals(*_, g: Body, lin, y_lin, plan: Schedule, m, both: bool) -> list[A
 def _compiled(p, *args, g: Body, **params):
     """Evaluation outside every trace: one compiled program for a body and its parameters, dropped with the body."""
     key = (p, tuple(params.items()))
-    return g.once(key, lambda: jax.jit(lambda *a: p.bind(*a, g=g, **params)))(*args)
+    return g.once(key, lambda: api.compiled(p, "scan", g=g, **params))(*args)
 
 
 loop_p = api.define_primitive("checkpointed_loop", loop_impl, loop_avals, _compiled)

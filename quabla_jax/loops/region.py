@@ -113,27 +113,22 @@ def fori_loop(
 
 def _through_lax(plain: Callable[[], Any], request: Any) -> Any:
     """Trace jax.lax's loop, then evaluate what it traced to with the engine's loop in the scan equation's place."""
-    trees = []
+    whole = []
 
     def flat() -> list[Any]:
         out, tree = jax.tree.flatten(plain())
-        trees.append(tree)
-        return out
+        whole.append((out, tree))
+        return [v for v in out if isinstance(v, api.Tracer)]
 
     jaxpr, consts = api.trace_flat(flat, ())
 
     def handle(eqn: Any, inputs: list[Any]) -> list[Any] | None:
         return _bind(eqn, inputs, request) if eqn.primitive is api.scan_p else None
 
-    return trees[0].unflatten(map(_plain, api.eval_with(jaxpr, consts, handle)))
-
-
-def _plain(value: Any) -> Any:
-    """A literal that a jaxpr hands through, as the Python number that it was."""
-    for kind in (bool, int, float, complex):
-        if isinstance(value, kind) and not hasattr(value, "shape"):
-            return value if type(value) is kind else kind(value)  # pyright: ignore[reportArgumentType]
-    return value
+    computed = iter(api.eval_with(jaxpr, consts, handle))
+    out, tree = whole[0]
+    # A carry that no step touches is handed on as the object that it was: a Python number, a NumPy array.
+    return tree.unflatten([next(computed) if isinstance(v, api.Tracer) else v for v in out])
 
 
 def _bind(eqn: Any, inputs: list[Any], request: Any) -> list[Any] | None:
@@ -150,9 +145,8 @@ def _bind(eqn: Any, inputs: list[Any], request: Any) -> list[Any] | None:
     if short and fused.elements(g) is None:
         return None
     trips = Trips(length, loop["reverse"], loop["unroll"], request)
-    args = [
-        a if isinstance(a, (jax.Array, api.Tracer)) else api.settle(a, t) for a, t in zip(inputs, g.avals, strict=True)
-    ]
+    # Converted here, where differentiation sees it: the cotangent of a weakly typed operand is weakly typed, as in JAX.
+    args = list(map(api.settle, inputs, g.avals))
     out = loop_p.bind(*args, g=g, plan=trips, keep=None)
     return [api.with_weak_type(v, getattr(w.aval, "weak_type", False)) for v, w in zip(out, eqn.outvars, strict=True)]
 

@@ -81,7 +81,7 @@ def _ct_avals(*_, g, lin, **__):
 def _eager(primitive, *args, g, **params):
     """Evaluation outside every trace: compiled once for a body and its parameters, and dropped with the body."""
     key = (primitive.name, *sorted(params.items(), key=lambda kv: kv[0]))
-    return g.once(key, lambda: jax.jit(lambda *a: primitive.bind(*a, g=g, **params)))(*args)
+    return g.once(key, lambda: api.compiled(primitive, "while", g=g, **params))(*args)
 
 
 def _run(*args, g, **params):

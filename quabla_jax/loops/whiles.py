@@ -110,7 +110,11 @@ def _through_lax(loop: Callable, args: Any, checkpoint: Any) -> Any:
         trees.append(out_tree)
         return out
 
-    jaxpr, consts = api.trace_flat(flat, list(map(jax.typeof, leaves)))
+    try:
+        avals = list(map(jax.typeof, leaves))
+    except TypeError:  # not arrays: JAX refuses them in its own words
+        return loop(args)
+    jaxpr, consts = api.trace_flat(flat, avals)
     axes = _own_ends(jaxpr)
     if axes:  # whatever a device carries out of such a loop is its own
         leaves = [api.as_varying(v, axes) for v in leaves]

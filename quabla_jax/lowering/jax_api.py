@@ -480,6 +480,20 @@ def pallas_kernel(kernel: Callable, programs: int, outs: list[Any], interpret: b
     )
 
 
+def compiled(p: Primitive, name: str, **params: Any) -> Callable:
+    """One primitive as a compiled function. Under jax_debug_nans it names itself, as JAX's own primitives do.
+
+    Without the mark JAX would look for the culprit by calling the function again, which would compile it again.
+    """
+
+    def run(*args):
+        return p.bind(*args, **params)
+
+    run.__name__ = run.__qualname__ = name
+    run._apply_primitive = True  # pyright: ignore[reportFunctionMemberAccess]
+    return jax.jit(run)
+
+
 ENGINE_IMPLS: dict[Primitive, Callable] = {}
 """The engine's primitives, each with the Python definition it lowers to."""
 

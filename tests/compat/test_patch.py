@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import zipfile
 
 import jax
 import jax.numpy as jnp
@@ -255,31 +256,83 @@ def test_gradients_are_those_of_jax():
 
 
 SCRIPT = """
-import sys
+import atexit, pickle, sys, threading
 from jax.lax import scan
 from quabla_jax import compat
 import helper
-print(__name__, sys.argv[1:], compat.active().checkpoint, compat.active().while_checkpoint, helper.VALUE)
+
+class Local:
+    pass
+
+def later():
+    threading.main_thread().join()
+    print("thread", compat.active().checkpoint)
+
+assert sys.modules["__main__"].Local is Local and pickle.loads(pickle.dumps(Local())).__class__ is Local
+assert __file__.endswith("script.py")
+print(__name__, sys.argv, compat.active().checkpoint, compat.active().while_checkpoint, helper.VALUE, sys.path[0])
+threading.Thread(target=later).start()
+atexit.register(lambda: print("atexit", compat.active().checkpoint))
 if "--fail" in sys.argv:
     sys.exit(7)
+if "--say" in sys.argv:
+    sys.exit("said")
+if "--raise" in sys.argv:
+    raise ZeroDivisionError("raised")
 """
 
 
-def run_module(folder, *arguments):
+def run_module(folder, *arguments, interpreter=()):
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return subprocess.run(
-        [sys.executable, "-m", "quabla_jax.compat", *arguments],
+        [sys.executable, *interpreter, "-m", "quabla_jax.compat", *arguments],
         capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": root}, timeout=300,
     )  # fmt: skip
 
 
-def test_command_line_runs_a_script(tmp_path):
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "script.py").write_text(SCRIPT)
-    (tmp_path / "sub" / "helper.py").write_text("VALUE = 3\n")
-    done = run_module(tmp_path, "-c", "12", "-w", "auto", "sub/script.py", "-c", "x", "--fail")
-    assert done.stdout.strip() == "__main__ ['-c', 'x', '--fail'] 12 auto 3", done.stderr
-    assert done.returncode == 7
+@pytest.fixture
+def program(tmp_path):
+    sub = tmp_path / "sub"
+    sub.mkdir()
+    (sub / "script.py").write_text(SCRIPT)
+    (sub / "helper.py").write_text("VALUE = 3\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("ending, status, says", [("--fail", 7, ""), ("--say", 1, "said"), ("--raise", 1, "raised")])
+def test_command_line_runs_a_script(program, ending, status, says):
+    done = run_module(program, "-c", "12", "-w", "auto", "sub/script.py", "-c", "x", "--", ending)
+    first, *rest = done.stdout.strip().splitlines()
+    arguments = ["sub/script.py", "-c", "x", "--", ending]
+    assert first == f"__main__ {arguments} 12 auto 3 {program / 'sub'}", done.stderr
+    assert sorted(rest) == ["atexit 12", "thread 12"]
+    assert done.returncode == status and says in done.stderr
+
+
+def test_command_line_runs_modules_packages_folders_and_archives(program):
+    package = program / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    text = "import sys\nfrom quabla_jax import compat\nprint(__name__, __package__, sys.argv[1:], compat.active().checkpoint)\n"
+    (package / "__main__.py").write_text(text)
+    (package / "part.py").write_text(text + "from . import __name__ as parent\n")
+    with zipfile.ZipFile(program / "all.zip", "w") as archive:
+        archive.writestr("__main__.py", text.replace(", __package__", ", ''"))
+    runs = {
+        ("-m", "package", "-v"): "__main__ package ['-v'] auto",
+        ("-m", "package.part", "a", "-m"): "__main__ package ['a', '-m'] auto",
+        ("package",): "__main__  [] auto",
+        ("all.zip", "-x"): "__main__  ['-x'] auto",
+    }
+    for arguments, want in runs.items():
+        done = run_module(program, *arguments)
+        assert done.stdout.strip() == want and done.returncode == 0, done.stderr
+
+
+def test_command_line_leaves_the_path_alone_where_python_did(program):
+    """python -P puts no folder of its own on the path, so none is taken off."""
+    done = run_module(program, "sub/script.py", interpreter=["-P"])
+    assert done.returncode == 1 and "No module named 'helper'" in done.stderr
 
 
 @pytest.mark.parametrize(
