@@ -242,6 +242,15 @@ def test_compiled_by_torch():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["while", "loop-in-branch-in-scan"])
+def test_compiled_by_inductor(name, tmp_path):
+    fun, args, _ = PROGRAMS[name]
+    compiled = torch.compile(reloaded(to_exported_program(fun, *args), tmp_path / "m.pt2"), fullgraph=True)
+    for _ in range(3):
+        assert_same(compiled, fun, args)
+
+
+@pytest.mark.slow
 def test_ahead_of_time_package(tmp_path):
     fun, args, _ = PROGRAMS["fori"]
     path = torch._inductor.aoti_compile_and_package(

@@ -412,6 +412,19 @@ def test_every_dtype_passes_the_boundary(dtype):
         assert g.tolist() == np.asarray(w).astype(complex if dtype.kind == "c" else float).tolist()
 
 
+@pytest.mark.parametrize(
+    "dtype", "bool uint8 uint16 uint32 uint64 int8 int64 float16 bfloat16 float64 complex64".split()
+)
+def test_constant_results_of_every_dtype(dtype):
+    constants = [jnp.asarray(v).astype(dtype) for v in (np.arange(3), np.array(1), np.zeros((0, 2)))]
+    module = torch_bridge.to_torchscript(lambda x: constants, X)
+    for _ in range(3):
+        for got, want in zip(module(torch.from_numpy(X)), constants, strict=True):
+            assert str(got.dtype) == f"torch.{dtype}" and tuple(got.shape) == want.shape
+            assert got.tolist() == np.asarray(want).astype(complex if dtype == "complex64" else float).tolist()
+            got.zero_()
+
+
 def test_random_numbers_are_jaxs_own_bits():
     fun = lambda key: jax.random.normal(key, (4,), np.float32)
     module = torch_bridge.to_torchscript(fun, jax.random.key(3))
