@@ -5,6 +5,7 @@
     python benchmarks/loops.py --memory             # growth of temporary memory with T at orders 1, 2 and 3
     python benchmarks/loops.py --million            # a million steps under Budget("200MB"), in fresh processes
     python benchmarks/loops.py --plot               # draws docs/loops_benchmark.png from the saved table
+    python benchmarks/loops.py --summary            # the saved table, one line a row, and the bars that it is held to
 
 Within a row all programs are compiled first and then timed in turn, so that what slows the machine slows them alike;
 a cell is the ratio of medians to plain scan in the same row. Compile times, tracing and lowering included, are medians of
@@ -363,6 +364,7 @@ def main() -> None:
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--million", action="store_true")
     parser.add_argument("--plot", action="store_true")
+    parser.add_argument("--summary", action="store_true")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     parser.add_argument("-o", "--output", type=pathlib.Path, default=FILE)
     args = parser.parse_args()
@@ -375,6 +377,8 @@ def main() -> None:
         print(memory_table())
     elif args.plot:
         plot(args.output)
+    elif args.summary:
+        print(summary(args.output))
     else:
         measure(args)
 
@@ -398,6 +402,45 @@ def measure(args: Any) -> None:
     kept = [c for c in before if (c["row"], c["mode"]) not in anew]
     saved = dict(machine=machine_text(), cells=kept + [dataclasses.asdict(c) for c in cells])
     args.output.write_text(json.dumps(saved, indent=1))
+
+
+def summary(source: pathlib.Path) -> str:
+    """Ratios to plain scan, a row of a benchmark a line: time and memory of every loop, and what they compiled in."""
+    cells = [Cell(**c) for c in json.loads(source.read_text())["cells"]]
+    lines = []
+    for mode, loops_of_mode in CELLS.items():
+        at = {(c.row, c.loop): c for c in cells if c.mode == mode and not c.failure}
+        rows = [r for r in ROWS if (r, "scan") in at]
+        lines += [f"| body ({mode}) | " + " | ".join(loops_of_mode) + " |", "|---|" + "--:|" * len(loops_of_mode)]
+        for row in rows:
+            base = at[row, "scan"]
+            texts = [
+                f"{c.seconds / base.seconds:.2f}, {c.temp_bytes / 1e6:.1f} MB" if c else ""
+                for c in (at.get((row, loop)) for loop in loops_of_mode)
+            ]
+            lines.append(f"| {row} | " + " | ".join(texts) + " |")
+        ratios = lambda loop, at=at, rows=rows: [
+            f"{at[r, loop].compile_seconds / at[r, 'scan'].compile_seconds:.2f}" for r in rows if (r, loop) in at
+        ]
+        lines += [f"compiled in: {loop} {', '.join(ratios(loop))}" for loop in loops_of_mode[1:]] + [""]
+    return "\n".join([*lines, *bars(cells)])
+
+
+def bars(cells: list[Cell]) -> list[str]:
+    """How near "auto" comes to the best plan, and the engine to equinox's loop at no more memory, row by row."""
+    at = {(c.row, c.loop): c for c in cells if c.mode == "grad" and not c.failure}
+    rows = [r for r in ROWS if (r, "scan") in at]
+    plans = ("scan", "sqrt, recompute", "sqrt, residuals")
+    of_best = {r: at[r, "auto"].seconds / min(at[r, k].seconds for k in plans) for r in rows}
+    lines = ["auto of the best plan: " + ", ".join(f"{r} {v:.2f}" for r, v in of_best.items())]
+    against = {}
+    for r in [r for r in rows if (r, "equinox") in at]:
+        ours = [at[r, k] for k in LOOPS if k != "scan" and k.startswith(("auto", "sqrt"))]
+        fitting = [c.seconds for c in ours if c.temp_bytes <= at[r, "equinox"].temp_bytes]
+        against[r] = min(fitting) / at[r, "equinox"].seconds if fitting else math.nan
+    lines.append("of equinox, at no more memory: " + ", ".join(f"{r} {v:.2f}" for r, v in against.items()))
+    mean = statistics.geometric_mean([v for v in against.values() if v == v]) if against else math.nan
+    return [*lines, f"geometric mean {mean:.2f}"]
 
 
 def plot(source: pathlib.Path) -> None:

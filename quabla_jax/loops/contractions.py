@@ -36,7 +36,7 @@ class Gathered:
         waits: one mark for each of the first `num_sums` outputs.
         dots: the products that wait.
         kept: operands to keep of every step.
-        step_bytes: bytes of `kept`.
+        step_bytes: bytes of `kept`, and of all operands once more: a product over rows rearranges them.
     """
 
     def __init__(self, jaxpr: Any, num_fixed: int, num_sums: int, stacks: Sequence[Any]):
@@ -57,22 +57,27 @@ class Gathered:
         self.waits = [self._pays(v, dots) for v, dots in zip(self.sums, found, strict=True)]
         self.dots = [e for w, dots in zip(self.waits, found, strict=True) if w for e in dots or ()]
         self.kept = self._operands(self.dots)
-        self.step_bytes = sum(nbytes(v.aval) for v in self.kept)
+        operands = [v for e in self.dots for v in e.invars]
+        self.step_bytes = sum(nbytes(v.aval) for v in [*self.kept, *operands])
 
     def _operands(self, dots: Sequence[Any]) -> list[Any]:
         return [v for v in dict.fromkeys(v for e in dots for v in e.invars) if v not in self.stacks]
 
     def _dots(self, v: Any) -> list[Any] | None:
         """The products that `v` is a linear function of, where it is one of nothing else."""
-        eqn = self.producer.get(v) if api.is_var(v) else None
-        if eqn is None or self._reads[v] != 1:
-            return None
-        if eqn.primitive.name == "dot_general":
-            return [eqn] if self._thin(eqn) else None
-        if eqn.primitive.name not in LINEAR:
-            return None
-        below = [self._dots(a) for a in eqn.invars]
-        return None if any(b is None for b in below) else [e for b in below for e in b or ()]
+        found, wanted = [], [v]
+        while wanted:
+            v = wanted.pop()
+            eqn = self.producer.get(v) if api.is_var(v) else None
+            if eqn is None or self._reads[v] != 1:
+                return None
+            if eqn.primitive.name == "dot_general" and self._thin(eqn):
+                found.append(eqn)
+            elif eqn.primitive.name in LINEAR:
+                wanted += eqn.invars
+            else:
+                return None
+        return found
 
     def _thin(self, dot: Any) -> bool:
         a, b = dot.invars

@@ -25,8 +25,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-
 from ..lowering import jax_api as api
 from ._lists import fill, merge, omit, pick, split
 from .body import Batched, Body

@@ -182,7 +182,7 @@ def full_choice(trips: Trips, cost: StepCost) -> Choice:
 REST = 1.15
 """Blocks that leave a rest are taken for slower by this much: the rest is the sweep's code once more."""
 
-SPARE = 8
+SPARE = 4
 """A sweep may use one part in so many of what it stores to gather products over several steps (contractions.py)."""
 
 
