@@ -10,6 +10,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 __all__ = [
@@ -133,7 +134,9 @@ def _power_to_jvp(exponent, primals, tangents):
         slope = exponent * power_to(x, exponent - 1)
     else:
         zero = x == 0
-        slope = jnp.where(zero, 0, exponent * power_to(jnp.where(zero, 1, x), exponent - 1))
+        slope = jnp.where(
+            zero, exponent if math.isnan(exponent) else 0, exponent * power_to(jnp.where(zero, 1, x), exponent - 1)
+        )
     return power_to(x, exponent), t * slope
 
 
@@ -147,7 +150,7 @@ def power_of(base: float, y):
 def _power_of_jvp(base, primals, tangents):
     (y,), (t,) = primals, tangents
     value = power_of(base, y)
-    return value, t * (value * math.log(base) if base > 0 else jnp.zeros_like(y))
+    return value, t * (jnp.zeros_like(y) if base <= 0 else value * math.log(base))
 
 
 @jax.custom_jvp
@@ -180,11 +183,17 @@ def _arccosh_jvp(primals, tangents):
     return arccosh(x), t / (jnp.sqrt(x - 1) * jnp.sqrt(x + 1))
 
 
+def divisor(peak):
+    """What to divide numbers of magnitude up to `peak` by, so that their squares neither overflow nor vanish; 1 for an
+    infinite or zero peak. The compiler multiplies by the reciprocal, which must not be subnormal: XLA makes it zero."""
+    bound = 1.0 / float(np.finfo(peak.dtype).tiny) / 8
+    return jnp.where((peak > 0) & jnp.isfinite(peak), jnp.clip(peak, 1.0 / bound, bound), 1)
+
+
 def hypotenuse(a, b):
     """sqrt(a**2 + b**2) without overflow; gradient zero at the origin; an infinite operand wins over NaN."""
     size_a, size_b = absolute(a), absolute(b)
-    scale = lax.stop_gradient(larger(size_a, size_b))
-    scale = jnp.where(scale > 0, scale, 1)
+    scale = divisor(lax.stop_gradient(larger(size_a, size_b)))
     u, v = a / scale, b / scale
     finite = scale * root(u * u + v * v)
     infinite_a = jnp.isinf(a)

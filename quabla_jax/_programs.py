@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax import tree_util
 
 from . import dtypes
@@ -83,7 +84,7 @@ class Arguments:
                     given[len(self.leaves) + len(leaves)] = leaf
                 leaf = as_leaf(leaf) if aval is None else aval
                 if position in to_array and not _is_traceable(leaf):
-                    leaf = copy_value(leaf, dtypes.default_float())
+                    leaf = copy_value(leaf, np.dtype(bool) if isinstance(leaf, bool) else dtypes.default_float())
                 leaves.append(leaf)
             self.leaves += leaves
             self.owner += [position] * len(leaves)

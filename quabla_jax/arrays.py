@@ -145,6 +145,8 @@ def _from_buffer(obj: Any) -> np.ndarray:
             f"cannot convert {what} to a quabla Tensor; expected a number, nested lists or tuples of numbers, a NumPy "
             "array, or an object with the buffer protocol or __array__"
         )
+    if data.size == 0:
+        raise ValueError(f"tensor extents must be greater than zero, got {list(data.shape)}")
     if data.dtype.kind == "f" and data.dtype.itemsize not in (4, 8):
         raise TypeError(f"{data.dtype} data is not supported; convert it to float32 or float64 first")
     if data.dtype.kind == "b" or data.dtype == np.float32:
@@ -217,7 +219,8 @@ def fitting(extents: tuple[int, ...]) -> tuple[int, ...]:
     return extents
 
 
-def _new_shape(shape: Any) -> tuple[int, ...]:
+def new_shape(shape: Any) -> tuple[int, ...]:
+    """The shape of an array to be made, with Quabla's errors for extents below 1."""
     extents = shape_of(shape)
     if any(n < 0 for n in extents):
         raise OverflowError(f"tensor extents must be positive, got {list(extents)}")
@@ -233,19 +236,19 @@ def _float_or(dtype: Any) -> np.dtype:
 @concrete
 def zeros(shape: Any, dtype: Any = None) -> jax.Array:
     """Zeros of `shape` (an int or a sequence of ints), float64 by default. Raises ValueError for a zero extent."""
-    return jnp.zeros(_new_shape(shape), _float_or(dtype))
+    return jnp.zeros(new_shape(shape), _float_or(dtype))
 
 
 @concrete
 def ones(shape: Any, dtype: Any = None) -> jax.Array:
     """Ones of `shape` (an int or a sequence of ints), float64 by default. Raises ValueError for a zero extent."""
-    return jnp.ones(_new_shape(shape), _float_or(dtype))
+    return jnp.ones(new_shape(shape), _float_or(dtype))
 
 
 @concrete
 def full(shape: Any, fill_value: Any, dtype: Any = None) -> jax.Array:
     """`fill_value`, a number or an array that broadcasts, over `shape`; its dtype is inferred as in `asarray`."""
-    value, extents = asarray(fill_value, dtype), _new_shape(shape)
+    value, extents = asarray(fill_value, dtype), new_shape(shape)
     return broadcast(value, extents)
 
 
@@ -290,6 +293,13 @@ def ones_like(x: Any, dtype: Any = None) -> jax.Array:
     return _filled(x, 1, dtype)
 
 
+def _refuse_text(op: str, *values: Any) -> None:
+    """TypeError for what float() would read as a text."""
+    for value in values:
+        if isinstance(value, (str, bytes)):
+            raise TypeError(f"{op} must be given real numbers, not {type(value).__name__}")
+
+
 @concrete
 def arange(start: Any, stop: Any = None, step: Any = 1.0, dtype: Any = None) -> jax.Array:
     """Values from `start` up to `stop` (left out) by `step`, summed up one step at a time as Quabla does, so
@@ -299,6 +309,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1.0, dtype: Any = None) -> 
     for name, value in (("start", start), ("stop", stop), ("step", step)):
         if is_tracer(value):
             raise TypeError(f"arange needs concrete numbers, and {name} is a tracer")
+    _refuse_text("arange", start, stop, step)
     first, last, by = float(start), float(stop), float(step)
     if not np.isfinite([first, last, by]).all() or by == 0.0 or not (last - first) * by > 0.0:
         raise ValueError("arange start, stop, and step do not define a non-empty range")
@@ -317,9 +328,10 @@ def _accumulate(first: float, last: float, by: float) -> np.ndarray:
 @concrete
 def linspace(start: Any, stop: Any, num: int, dtype: Any = None) -> jax.Array:
     """`num` evenly spaced values from `start` to `stop`, both kept. Raises ValueError for `num` < 1."""
-    count = operator.index(num)
-    if count < 1:
-        raise ValueError(f"linspace num must be positive, got {count}")
+    (count,) = new_shape(operator.index(num))
+    _refuse_text("linspace", start, stop)
+    if not any_tracer(start, stop) and not np.isfinite([float(start), float(stop)]).all():
+        raise ValueError(f"linspace start and stop must be finite, got {start!r} and {stop!r}")
     fitting((count,))
     return jnp.linspace(start, stop, count, dtype=dtypes.default_float()).astype(_float_or(dtype))
 
@@ -328,8 +340,5 @@ def linspace(start: Any, stop: Any, num: int, dtype: Any = None) -> jax.Array:
 def eye(n: int, m: int | None = None, dtype: Any = None) -> jax.Array:
     """The `n` x `m` identity (`m` defaults to `n`). Raises ValueError for an extent below 1."""
     rows, columns = operator.index(n), operator.index(n if m is None else m)
-    for name, extent in (("rows", rows), ("columns", columns)):
-        if extent < 1:
-            raise ValueError(f"eye {name} must be positive, got {extent}")
-    fitting((rows, columns))
+    new_shape((rows, columns))
     return jnp.eye(rows, columns, dtype=_float_or(dtype))

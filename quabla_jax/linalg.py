@@ -123,7 +123,7 @@ def solve(a: Any, b: Any) -> jax.Array:
 
 
 def _transposes(trans: Any) -> bool:
-    if isinstance(trans, (int, str)) and not isinstance(trans, bool):
+    if isinstance(trans, (int, str)):
         if trans in (0, "N"):
             return False
         if trans in (1, "T", "C"):
@@ -245,10 +245,14 @@ def svd(a: Any, full_matrices: bool = False, compute_uv: bool = True) -> Any:
 @keeps_weak
 def lstsq(a: Any, b: Any, return_residuals: bool = False) -> Any:
     """The least-squares solution of a @ x ~ b through QR: of a tall matrix the minimizer, of a wide one the solution
-    of least norm. Rank deficiency is not detected. With `return_residuals` an LstsqResult."""
+    of least norm. A rank deficiency that leaves an exact zero in R raises ValueError; another is not detected. With `return_residuals` an LstsqResult."""
     matrix, columns, vector = _system("lstsq", _matrix("lstsq", a), b)
     m, n = matrix.shape[-2], matrix.shape[-1]
     q, r = _factor.qr_signed(matrix if m >= n else _t(matrix))
+    singular = jnp.any(jnp.diagonal(r, axis1=-2, axis2=-1) == 0)
+    runtime_check(
+        singular, lambda: ValueError("lstsq requires full rank: solve requires a non-singular coefficient matrix")
+    )
     if m >= n:
         x = lax.linalg.triangular_solve(r, _t(q) @ columns, left_side=True, lower=False)
     else:
@@ -265,9 +269,10 @@ def _p_norm(x: jax.Array, p: float, axis: int, keepdims: bool) -> jax.Array:
     """(sum |x|^p)^(1/p), scaled by the entry that dominates, so that no power overflows."""
     size = _kinks.absolute(x)
     peak = lax.stop_gradient((jnp.max if p > 0 else jnp.min)(size, axis=axis, keepdims=True))
-    scale = jnp.where(peak > 0, peak, 1)
-    total = _sum(_kinks.power_to(size / scale, p), axis=axis, keepdims=True)
-    result = jnp.where(jnp.isinf(peak), peak, _kinks.power_to(total, 1.0 / p) * scale)
+    inverse = 1.0 / _kinks.divisor(peak)
+    rest = jnp.where(peak > 0, peak * inverse, 1)
+    total = _sum(_kinks.power_to(size * inverse / rest, p), axis=axis, keepdims=True)
+    result = jnp.where(jnp.isinf(peak), peak, _kinks.power_to(total, 1.0 / p) * rest * (1.0 / inverse))
     return result if keepdims else jnp.squeeze(result, axis)
 
 

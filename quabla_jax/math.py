@@ -149,7 +149,8 @@ def power(x1: Any, x2: Any) -> jax.Array:
     if is_number(x2) and not is_number(x1):
         x = numeric("pow", x1)
         if isinstance(x2, (int, np.integer)) and not isinstance(x2, bool) and 0 <= x2 < 2**31:
-            return lax.integer_pow(x, int(x2)) if x2 else jnp.ones_like(x)
+            # A zeroth power is computed from x all the same: it has a gradient, of zero.
+            return lax.integer_pow(x, int(x2)) if x2 else jnp.where(jnp.ones(x.shape, bool), jnp.ones_like(x), x)
         return _kinks.power_to(x, float(x2))
     if is_number(x1) and not is_number(x2):
         return _kinks.power_of(float(x1), numeric("pow", x2))
@@ -170,7 +171,7 @@ def atan2(x1: Any, x2: Any) -> jax.Array:
 @concrete
 def hypot(x1: Any, x2: Any) -> jax.Array:
     """sqrt(x1**2 + x2**2) without overflow or underflow; gradient (0, 0) at the origin; inf beside NaN is inf."""
-    x1, x2 = operands("greater", x1, x2)
+    x1, x2 = operands("abs", x1, x2, bools=False)
     return _kinks.hypotenuse(x1, x2)
 
 

@@ -112,8 +112,7 @@ def norm(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     Hessian are zero at the origin."""
     x = numeric("norm", x)
     axes = axes_of(axis, x.ndim)
-    peak = lax.stop_gradient(jnp.max(jnp.abs(x), axis=axes, keepdims=True))
-    scale = jnp.where((peak > 0) & jnp.isfinite(peak), peak, 1)
+    scale = _kinks.divisor(lax.stop_gradient(jnp.max(jnp.abs(x), axis=axes, keepdims=True)))
     u = x / scale
     length = _narrow(_kinks.root(_total(u * u, axes, True)), x) * scale
     return length if keepdims else jnp.squeeze(length, axes)
@@ -148,10 +147,12 @@ def all(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
 def cumsum(x: Any, axis: int | None = None, reverse: bool = False) -> jax.Array:
     """Running sums along `axis` (of the flattened array for None), from the end with `reverse`."""
     x = numeric("cumsum", x)
+    if not isinstance(reverse, bool):
+        raise TypeError(f"cumsum reverse must be a bool, got {reverse!r}")
     if axis is None:
-        return lax.cumsum(x.reshape(-1), 0, reverse=bool(reverse))
+        return lax.cumsum(x.reshape(-1), 0, reverse=reverse)
     (along,) = axes_of(operator.index(axis), x.ndim)
-    return lax.cumsum(x, along, reverse=bool(reverse))
+    return lax.cumsum(x, along, reverse=reverse)
 
 
 @concrete

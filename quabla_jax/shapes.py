@@ -6,13 +6,14 @@ Derivatives of every order pass through as through any linear map; nothing here 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .arrays import any_tracer, broadcast, concrete, fitting, is_number, kind_name, shape_of
+from .arrays import any_tracer, broadcast, concrete, fitting, is_number, kind_name, new_shape, shape_of
 from .arrays import cast as _cast
 from .promotion import align, as_operand, keeps_weak
 from .reductions import axes_of
@@ -123,10 +124,15 @@ def expand_dims(x: Any, axis: Any) -> jax.Array:
 @concrete
 def broadcast_to(x: Any, shape: Any) -> jax.Array:
     """`x` broadcast to `shape`. Raises ValueError where it does not fit."""
-    return broadcast(as_operand(x), shape_of(shape))
+    x, extents = as_operand(x), shape_of(shape)
+    if x.size:
+        new_shape(extents)
+    return broadcast(x, extents)
 
 
 def _sequence_of_arrays(op: str, values: Any) -> list[jax.Array]:
+    if not isinstance(values, Sequence):
+        raise TypeError(f"{op} takes a list or tuple of tensors, got {kind_name(values)}")
     items = list(values)
     for item in items:
         if not isinstance(item, jax.Array):

@@ -154,8 +154,8 @@ def grad(fun: Any = None, argnums: Any = 0, has_aux: bool = False) -> Any:
 
     Returns:
         A function of the same positional arguments. Its result has the structure of the selected arguments, every leaf
-        in its own dtype; bool and integer leaves become None. Python scalars in selected positions count as float64
-        arrays; elsewhere they are static.
+        in its own dtype; bool and integer leaves become None. Python numbers in selected positions count as float64
+        arrays, Python bools as masks; elsewhere they are static.
 
     Raises (when called):
         ValueError: an output that is not a scalar, not floating, or constant; argnums out of range or repeated.
