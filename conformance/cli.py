@@ -68,11 +68,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _batches(cells: list) -> list[list]:
-    """Cells of one case together, so that its reference runs once; longest first, so that no worker ends alone."""
+    """Cells of one case together, so that its reference runs once; the slow and the many first, so that no worker ends alone."""
+    from .case import CASES
+
     by_case: dict[str, list] = {}
     for cell in cells:
         by_case.setdefault(cell.case, []).append(cell)
-    return sorted(by_case.values(), key=len, reverse=True)
+    return sorted(by_case.values(), key=lambda batch: (CASES[batch[0].case].slow, len(batch)), reverse=True)
 
 
 def _start_worker(pool: bool = True) -> None:

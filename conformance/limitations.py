@@ -56,6 +56,7 @@ FORI += [f"quabla/{c}" for c in ("fori-in-scan", "zero-trips", "checkpoint-in-lo
 SCAN = ["chapter/rollout", "quabla/scan-in-cond"]
 
 LIMITATIONS: list[Limitation] = [
+    Limitation("fori/complex-carry", "mlx", "MLX has no dtype complex128", dtypes=("float64",), says="complex128"),
     *_quabla("Quabla 1.0 differentiates a loop at most twice", "is not implemented", *FORI, *SCAN, transforms=("third",)),
     *_quabla(
         "Quabla 1.0 has no forward mode over the forward mode of fori_loop", "symbolic JVP through a Fori JVP", *FORI,

@@ -316,8 +316,17 @@ def run_cell(cell: Cell) -> Record:
     return record
 
 
+CELLS_TO_KEEP = 500  # after so many a process forgets what JAX compiled, which is otherwise a gigabyte every 750 cells
+_since_forgetting = 0
+
+
 def run_case(batch: list[Cell]) -> list[dict]:
     """All cells of one case, in one process, so that its reference runs once."""
+    global _since_forgetting
     records = [asdict(run_cell(cell)) for cell in batch]
     _REFERENCES._memo.clear()
+    _since_forgetting += len(batch)
+    if _since_forgetting > CELLS_TO_KEEP:
+        _since_forgetting = 0
+        jax.clear_caches()
     return records

@@ -49,7 +49,7 @@ SMOOTH_OPS = {
     "gelu": (jax.nn.gelu, -3, 3),
 }
 LOOSE = {
-    "gelu": 256,
+    "gelu": 512,
     "erf-inv": 512,
     "digamma": 512,
     "lgamma": 256,
