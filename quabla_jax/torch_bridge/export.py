@@ -15,7 +15,7 @@ from ..lowering.builder import emit
 from ..lowering.program import Branch, Loop, Program
 from . import ops
 from .aliases import VIEWS
-from .aten import CARRIER, Array, carrier, signed_view
+from .aten import CARRIER, TORCH, Array, carrier, signed_view
 from .fx_graph import Ref, Scope
 from .script import tensor_of, zero_of
 
@@ -43,6 +43,8 @@ class FxTarget(ops.CoreOps):
         """A buffer of the whole program: inside a region it is an operand, since a tensor made there cannot be saved."""
         array = np.asarray(array)
         array = array.view(signed_view(array.dtype))
+        if array.size == 0:  # torch.export.save fails on a buffer without elements
+            return self.call("aten::zeros", list(array.shape), TORCH[array.dtype.name], None, None, None)
         key = (array.shape, array.dtype.name, array.tobytes())
         if key not in self._constants:
             self._constants[key] = self.top.attribute(

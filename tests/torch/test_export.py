@@ -225,6 +225,22 @@ def test_results_may_be_written_to():
     np.testing.assert_array_equal(x.numpy(), X)
 
 
+def test_constants_without_elements_are_saved():
+    def fun(x):
+        empty = jnp.zeros((0, 3))
+        carry, rows = lax.scan(lambda c, t: (c + t.sum(), t * c[0]), x, empty)
+        return (
+            carry,
+            rows,
+            lax.fori_loop(0, 2, lambda i, e: e + 1, empty),
+            lax.cond(x[0] > 0, lambda e: e * 2, jnp.sin, empty),
+        )
+
+    for f in (fun, jax.vmap(fun)):
+        x = X if f is fun else XS
+        assert_same(reloaded(to_exported_program(f, x)), f, (x,))
+
+
 def test_complex_constants_that_code_cannot_write():
     fun = lambda x: (
         jnp.where(x > 0.5, x, complex(np.nan, np.nan)),
