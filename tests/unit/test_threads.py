@@ -6,6 +6,8 @@ THREAD_SECONDS sets how long the sixteen threads go on (3 by default).
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -242,3 +244,91 @@ def test_interruption_of_a_save_leaves_the_old_file(tmp_path, monkeypatch, step)
     assert qb.load(path) == {"a": 1.0} and os.listdir(tmp_path) == ["model"]
     qb.save(path, {"a": 3.0})
     assert qb.load(path) == {"a": 3.0}
+
+
+COMPILING = """
+import signal, threading, warnings
+import jax, jax.numpy as jnp, numpy as np
+import quabla_jax as qb
+
+from jax._src import compiler
+
+f = lambda x: qb.fori_loop(0, 3, lambda i, c: c * 2.0, x)
+whole = compiler.backend_compile_and_load
+armed = [True]
+
+def interrupted(*args, **keywords):
+    result = whole(*args, **keywords)
+    if armed[0]:
+        armed[0] = False
+        signal.raise_signal(signal.SIGINT)  # XLA is done and the result is not stored yet
+    return result
+
+compiler.backend_compile_and_load = interrupted
+for transform in (qb.jit, lambda f: qb.jit(qb.grad(lambda x: f(x).sum())), jax.jit):
+    g, armed[0] = transform(f), True
+    try:
+        g(jnp.ones(2))
+    except KeyboardInterrupt:
+        assert not armed[0]
+    else:
+        raise SystemExit("not interrupted")
+    np.testing.assert_array_equal(g(jnp.ones(2)), [8.0, 8.0])
+
+deep = lambda x: [x := jnp.sin(x) @ x for _ in range(400)][-1]
+timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
+g = qb.jit(deep)
+timer.start()
+try:
+    g(jnp.eye(3) * 0.1)  # wherever half a second leads: into tracing or into XLA
+except KeyboardInterrupt:
+    print("interrupted at work")
+timer.join()
+np.testing.assert_allclose(g(jnp.eye(3) * 0.1), jax.jit(deep)(jnp.eye(3) * 0.1))
+np.testing.assert_array_equal(qb.jit(f)(jnp.ones(2)), [8.0, 8.0])
+print("usable")
+"""
+
+
+def test_interruption_of_a_compilation_leaves_the_caches_usable():
+    """In a process of its own: an interrupt that came late would end the test run."""
+    run = subprocess.run([sys.executable, "-c", COMPILING], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0 and run.stdout.endswith("usable\n"), run.stdout + run.stderr[-3000:]
+
+
+FORKING = """
+import os, sys, warnings
+import quabla_jax as qb
+import numpy as np
+
+started = sys.argv[1] == "started"
+if started:
+    qb.jit(lambda x: qb.sin(x) * 2.0)(np.ones(3))
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    child = os.fork()
+    if child == 0:
+        out = 1
+        try:
+            if not started:
+                grad = qb.grad(lambda x: qb.fori_loop(0, 40, lambda i, c: qb.sin(c), x).sum())(np.ones(3))
+                out = 0 if np.isfinite(np.asarray(grad)).all() else 2
+            else:
+                out = 0
+        finally:
+            os._exit(out)
+print("warned", any("fork" in str(w.message) for w in seen))
+print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+if started:
+    np.testing.assert_allclose(qb.jit(lambda x: qb.sin(x) * 2.0)(np.ones(3)), 2 * np.sin(1.0) * np.ones(3))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("started", ["imported", "started"])
+def test_fork_after_import(started):
+    """A child of a process that has only imported the library computes; once XLA's threads run, fork warns plainly."""
+    run = subprocess.run([sys.executable, "-c", FORKING, started], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert "child 0" in run.stdout
+    assert "warned True" in run.stdout or started == "imported"
