@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 
 import pytest
@@ -74,29 +75,94 @@ print(qb.__file__, qb.__version__)
 """
 
 
-@pytest.mark.slow
-def test_the_wheel_works_with_its_dependencies_alone_and_with_the_command_line(built, tmp_path):
-    place, environment = tmp_path / "venv", clean_environment()
-    subprocess.run([sys.executable, "-m", "venv", str(place)], check=True, timeout=120)
-    python = place / "bin" / "python"
+# What each extra is for, in a few lines.
+EXTRAS = {
+    "mlx": "from quabla_jax import mlx_backend as m; assert float(m.jit(lambda x: x * 2)(qb.array(3.0))) == 6.0",
+    "torch": """
+import numpy as np, torch
+from quabla_jax import torch_bridge
+torch_bridge.save(torch_bridge.to_torchscript(lambda x: qb.fori_loop(0, 5, lambda i, c: c * 2.0, x), np.ones(3)), "m.pt")
+assert torch.jit.load("m.pt")(torch.ones(3, dtype=torch.float64)).tolist() == [32.0] * 3""",
+    "quabla": """
+import quabla
+slope = lambda q: q.grad(lambda x: q.sum(q.sin(x)))(q.array([1.0, 2.0])).tolist()
+assert numpy.allclose(slope(quabla), slope(qb))""",
+    "optim": """
+import optax
+theta, method = qb.array([3.0]), optax.sgd(0.1)
+update, _ = method.update(qb.grad(lambda x: qb.sum(x * x))(theta), method.init(theta))
+assert abs(float(optax.apply_updates(theta, update)[0]) - 2.4) < 1e-12""",
+    "ode": """
+import diffrax
+ours = qb.ode.odeint(lambda y, t: -y, qb.array(1.0), (0.0, 1.0), steps=100)
+term = diffrax.ODETerm(lambda t, y, args: -y)
+theirs = diffrax.diffeqsolve(term, diffrax.Tsit5(), 0.0, 1.0, 0.01, qb.array(1.0)).ys[0]
+assert abs(float(ours) - float(theirs)) < 1e-9""",
+    "cli": "",
+    "docs": "import mkdocs, material, mkdocstrings, matplotlib",
+}
 
-    def install(what):
-        command = [python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", what]
-        done = subprocess.run([str(c) for c in command], capture_output=True, text=True, env=environment, timeout=500)
+
+class Place:
+    """A new virtual environment with the wheel."""
+
+    def __init__(self, folder, wheel):
+        self.folder, self.wheel, self.environment = folder, wheel, clean_environment()
+        subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True, timeout=400)
+        self.bin = folder / "venv" / "bin"
+
+    def install(self, extra=""):
+        what = f"{self.wheel}[{extra}]" if extra else str(self.wheel)
+        command = [self.bin / "python", "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", what]
+        done = subprocess.run(
+            [str(c) for c in command], capture_output=True, text=True, env=self.environment, timeout=2400
+        )
         assert done.returncode == 0, done.stderr
 
-    def run(*command, fails=False):
+    def run(self, *command, fails=False):
         done = subprocess.run(
-            [str(c) for c in command], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=300
+            [str(c) for c in command],
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            cwd=self.folder,
+            timeout=600,
         )
         assert (done.returncode != 0) is fails, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    install(str(built[0]))
-    assert str(place) in run(python, "-c", SMOKE)
-    assert "pip install 'quabla-jax[cli]'" in run(place / "bin" / "quabla-jax", "--help", fails=True)
-    assert "fori" in run(python, "-m", "conformance", "--list")
-    install(f"{built[0]}[cli]")
-    assert "conformance" in run(place / "bin" / "quabla-jax", "--help")
-    run(place / "bin" / "quabla-jax", "demo", "--steps", "2", "-o", tmp_path / "demo")
-    assert list((tmp_path / "demo").iterdir())
+
+@pytest.fixture
+def place(built, tmp_path):
+    return Place(tmp_path, built[0])
+
+
+@pytest.mark.slow
+def test_the_wheel_works_with_its_dependencies_alone(place):
+    place.install()
+    assert str(place.folder) in place.run(place.bin / "python", "-c", SMOKE)
+    assert "pip install 'quabla-jax[cli]'" in place.run(place.bin / "quabla-jax", "--help", fails=True)
+    assert "fori" in place.run(place.bin / "python", "-m", "conformance", "--list")
+
+
+@pytest.mark.slow
+def test_the_sdist_installs(built, tmp_path):
+    place = Place(tmp_path, built[1])
+    place.install()
+    assert str(place.folder) in place.run(place.bin / "python", "-c", SMOKE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_the_wheel_works_with_each_extra_alone(place, extra):
+    place.install(extra)
+    place.run(place.bin / "python", "-c", SMOKE + EXTRAS[extra])
+    if extra == "cli":
+        assert "conformance" in place.run(place.bin / "quabla-jax", "--help")
+        place.run(place.bin / "quabla-jax", "demo", "--steps", "2", "-o", place.folder / "demo")
+        assert list((place.folder / "demo").iterdir())
+
+
+def test_each_extra_is_tried():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    assert set(declared) - {"dev"} == set(EXTRAS)
