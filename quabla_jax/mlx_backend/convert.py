@@ -59,7 +59,7 @@ def to_mx(value: Any, dtype: np.dtype, double: bool = True) -> mx.array:
     if array.dtype != dtype:
         array = array.astype(dtype)
     if any(stride < 0 for stride in array.strides):
-        array = np.ascontiguousarray(array)
+        array = array.copy()  # not ascontiguousarray, which leaves the strides of one element alone
     if dtype == BFLOAT16:
         return mx.array(array.view(np.uint16)).view(mx.bfloat16)
     return mx.array(array, dtype=wanted)
