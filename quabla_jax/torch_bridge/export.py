@@ -260,10 +260,14 @@ def build(program: Program, names: Sequence[str], tensors: Sequence[torch.Tensor
     target = FxTarget()
     top = target.top
     inputs = [top.placeholder(f"x{k}") for k in range(len(program.inputs) - len(names))]
-    given = [
-        top.attribute(path, torch.nn.Parameter(t) if t.is_floating_point() or t.is_complex() else t)
-        for path, t in zip(names, tensors, strict=True)
-    ]
+
+    def attribute(path: str, tensor: torch.Tensor) -> Ref:
+        if tensor.numel() == 0:  # torch.export.save fails on it
+            return target.call("aten::zeros", list(tensor.shape), tensor.dtype, None, None, None)
+        trains = tensor.is_floating_point() or tensor.is_complex()
+        return top.attribute(path, torch.nn.Parameter(tensor) if trains else tensor)
+
+    given = [attribute(path, t) for path, t in zip(names, tensors, strict=True)]
     arrays = [target.received(ref, v) for ref, v in zip([*given, *inputs], program.inputs, strict=True)]
     results = target.tuple(emit(program, target, arrays))
     return top.finish([top.use(ref) for ref in results], single=True)

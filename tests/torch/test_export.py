@@ -241,6 +241,14 @@ def test_constants_without_elements_are_saved():
         assert_same(reloaded(to_exported_program(f, x)), f, (x,))
 
 
+def test_parameters_without_elements(tmp_path):
+    params = {"w": 2.0 * X, "extra": jnp.zeros((0, 4)), "index": jnp.zeros(0, jnp.uint32)}
+    fun = lambda p, x: (jnp.concatenate([p["w"] * x, p["extra"].sum(0)]), p["index"])
+    program = to_exported_program(fun, X, params=params)
+    assert list(program.state_dict) == ["w"]
+    assert_same(reloaded(program, tmp_path / "m.pt2"), lambda x: fun(params, x), (X,))
+
+
 def test_complex_constants_that_code_cannot_write():
     fun = lambda x: (
         jnp.where(x > 0.5, x, complex(np.nan, np.nan)),

@@ -30,7 +30,7 @@ def in_new_process(source, *args, python=sys.executable):
     """Run a script that imports torch alone (never quabla_jax) in a new interpreter; returns what it prints."""
     code = "import sys, warnings\nwarnings.simplefilter('ignore')\nimport torch\n" + textwrap.dedent(source)
     done = subprocess.run(
-        [python, "-c", code, *map(str, args)], capture_output=True, text=True, timeout=120, check=False
+        [python, "-c", code, *map(str, args)], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
