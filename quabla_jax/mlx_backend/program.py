@@ -61,6 +61,13 @@ def _is_key(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and not isinstance(leaf, mx.array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
+def _kind_of_result(leaf: Any) -> Any:
+    """The implementation of a key, float0 for the tangent of an integer, else None: what an array does not tell."""
+    if _is_key(leaf):
+        return jax.random.key_impl(leaf)
+    return jax.dtypes.float0 if getattr(leaf, "dtype", None) == jax.dtypes.float0 else None
+
+
 def _abstract(leaf: Any) -> Any:
     """What stands for a leaf when a function is traced."""
     if isinstance(leaf, mx.array):
@@ -172,7 +179,9 @@ class MlxProgram:
         run = kernel.quickest()
         return None if run is None else lambda *arrays: jax.tree.unflatten(tree, run(*arrays))
 
-    def _to_jax(self, array: mx.array, dtype: np.dtype, impl: Any) -> jax.Array:
+    def _to_jax(self, array: mx.array, dtype: np.dtype, impl: Any) -> Any:
+        if impl is jax.dtypes.float0:
+            return np.zeros(array.shape, jax.dtypes.float0)
         out = convert.from_mx(array, dtype)
         return out if impl is None else jax.random.wrap_key_data(out, impl=impl)
 
@@ -193,7 +202,7 @@ def _lower(fun: Callable[..., Any], args: Sequence[Any], target: Target, keyword
     @functools.wraps(fun, updated=())
     def noting_keys(*inner: Any) -> Any:
         out = fun(*inner)
-        impls[:] = [jax.random.key_impl(leaf) if _is_key(leaf) else None for leaf in jax.tree.leaves(out)]
+        impls[:] = map(_kind_of_result, jax.tree.leaves(out))
         return out
 
     builder = _Refusals(target)

@@ -176,6 +176,12 @@ def test_a_lowered_call_takes_what_the_call_took():
         mlx_backend.lower(lambda x, y: x + y, x, x).compile()(x, y=x)
 
 
+def test_gradients_of_integers_are_float0():
+    fun = jax.grad(lambda x, n: jnp.sum(x**2) * n, argnums=(0, 1), allow_int=True)
+    x, n = mlx_backend.jit(fun)(jnp.ones(2, F32), 3)
+    assert x.tolist() == [6, 6] and n.dtype == jax.dtypes.float0 and n.shape == ()
+
+
 def test_the_default_device_is_mlxs_own():
     assert program.target_of("mlx").device == mx.default_device()
     before = mx.default_device()
