@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+
+from .narrow import FORMATS, WIDTHS
 
 __all__ = ["evaluate"]
 
@@ -250,6 +253,9 @@ def _cast(x, dtype):
         x = x.real
     if dtype.kind == "b":
         return x != 0
+    if dtype in WIDTHS and _kind(x.dtype) == "f" and x.dtype not in WIDTHS:
+        info = ml_dtypes.iinfo(dtype)
+        return np.clip(np.nan_to_num(x.astype(np.float64)), int(info.min), int(info.max)).astype(np.int8).astype(dtype)
     if _kind(x.dtype) == "f" and dtype.kind in "iu":
         info = np.iinfo(dtype)
         whole = np.trunc(x.astype(np.longdouble))  # int64.max is no float64
@@ -258,7 +264,20 @@ def _cast(x, dtype):
         out[~inside & (whole > 0)] = info.max
         out[~inside & (whole < 0)] = info.min
         return out
+    if dtype in FORMATS and x.dtype == np.float64:
+        x = _to_odd(x)
     return x.astype(dtype)
+
+
+def _to_odd(x):
+    """float32 toward zero, its last bit set where that loses something: rounding it further is rounding x once, where
+
+    ml_dtypes rounds to the nearest float32 and again."""
+    size = np.abs(x)
+    near = size.astype(np.float32)
+    back = near.astype(np.float64)
+    bits = (near.view(np.uint32) - (back > size)) | ((back != size) & np.isfinite(size))
+    return np.where(np.isnan(x), near, np.copysign(bits.astype(np.uint32).view(np.float32), x).astype(np.float32))
 
 
 @_row("bitcast")

@@ -9,6 +9,8 @@ import ml_dtypes
 import mlx.core as mx
 import numpy as np
 
+from ..lowering.narrow import CARRIERS
+
 __all__ = ["BFLOAT16", "MX_DTYPES", "from_mx", "mx_dtype", "np_dtype", "to_mx"]
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -29,7 +31,8 @@ MX_DTYPES: dict[np.dtype, mx.Dtype] = {
     np.dtype(np.float64): mx.float64,
     np.dtype(np.complex64): mx.complex64,
 }
-"""Every NumPy dtype that MLX has; the rest (complex128, int4, float8 ...) is refused."""
+"""Every NumPy dtype that MLX has. 8-bit floats and integers of 2 and 4 bits are carried in wider ones (CARRIERS); the
+rest, complex128 above all, is refused."""
 
 _NP_DTYPES = {m: n for n, m in MX_DTYPES.items()}
 
@@ -52,17 +55,25 @@ def to_mx(value: Any, dtype: np.dtype, double: bool = True) -> mx.array:
     """
     if not double and dtype == np.float64:
         dtype = np.dtype(np.float32)
-    wanted = MX_DTYPES[dtype]
+    wanted = MX_DTYPES[CARRIERS.get(dtype, dtype)]
     if isinstance(value, mx.array):
         return value if value.dtype == wanted else value.astype(wanted)
     array = np.asarray(value)
     if array.dtype != dtype:
         array = array.astype(dtype)
+    if dtype in CARRIERS:
+        array = _recast(array, CARRIERS[dtype])
     if any(stride < 0 for stride in array.strides):
         array = array.copy()  # not ascontiguousarray, which leaves the strides of one element alone
     if dtype == BFLOAT16:
         return mx.array(array.view(np.uint16)).view(mx.bfloat16)
     return mx.array(array, dtype=wanted)
+
+
+def _recast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """array.astype(dtype); of NaN ml_dtypes would warn."""
+    with np.errstate(invalid="ignore"):
+        return array.astype(dtype)
 
 
 def from_mx(value: mx.array, dtype: np.dtype) -> jax.Array:
@@ -71,5 +82,7 @@ def from_mx(value: mx.array, dtype: np.dtype) -> jax.Array:
         array = np.asarray(value.view(mx.uint16)).view(BFLOAT16)
     else:
         array = np.asarray(value)
+    if dtype in CARRIERS:
+        array = _recast(array, dtype)
     # jax.numpy may alias a NumPy buffer; MLX may hand that buffer to its next computation: copy.
     return jax.numpy.array(array, dtype=dtype, copy=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
 
+from ..lowering.narrow import CARRIERS
 from ..lowering.program import Op
-from . import convert, ops_elementwise, ops_float, ops_linalg, ops_matmul, ops_reduce, ops_shape
+from . import convert, narrow, ops_elementwise, ops_float, ops_linalg, ops_matmul, ops_reduce, ops_shape
 from .target import Context, OpRow, OpTable, Target
 
 __all__ = ["OPS", "run_op", "supports"]
@@ -42,8 +42,11 @@ def supports(node: Op, target: Target) -> str | None:
     if row is None:
         return f"MLX has no counterpart of {node.name}"
     for value in (*node.inputs, *node.outputs):
-        if np.dtype(value.dtype) not in convert.MX_DTYPES:
+        if value.dtype not in convert.MX_DTYPES and value.dtype not in CARRIERS:
             return f"MLX has no dtype {value.dtype}"
+    reason = narrow.refused(node)
+    if reason is not None:
+        return reason
     return None if row.refuse is None else row.refuse(node, target)
 
 
@@ -51,4 +54,5 @@ def run_op(context: Context, node: Op, inputs: list[mx.array]) -> tuple[mx.array
     """The node's outputs. Lazy, like all of MLX."""
     context.node = node
     out: Any = OPS[node.name].run(context, *inputs, **node.params)
-    return out if isinstance(out, tuple) else (out,)
+    out = out if isinstance(out, tuple) else (out,)
+    return narrow.settled(node, out) if node.outputs and node.outputs[0].dtype.itemsize == 1 else out

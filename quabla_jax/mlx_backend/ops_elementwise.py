@@ -8,7 +8,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from . import convert
+from ..lowering.narrow import CARRIERS
+from . import convert, narrow
 from .target import Context, OpTable, scalar
 from .target import scalar_like as lit
 
@@ -312,13 +313,15 @@ def _saturated(x: mx.array, dtype: mx.Dtype) -> mx.array:
 @TABLE.row("cast")
 def _cast(c: Context, x: mx.array, dtype: Any) -> mx.array:
     wanted = c.dtype(dtype)
+    if np.dtype(dtype) in CARRIERS:
+        x = narrow.prepared(x, np.dtype(dtype))
     if x.dtype == wanted:
         return x
     if wanted == mx.bool_:
         return x != lit(x, 0)
     if x.dtype == mx.complex64:
         x = mx.real(x)
-    if is_float(x) and np.dtype(dtype).kind in "iu":
+    if is_float(x) and CARRIERS.get(np.dtype(dtype), np.dtype(dtype)).kind in "iu":
         return _saturated(x, wanted)
     return x.astype(wanted)
 

@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from ..lowering.narrow import CARRIERS
 from ..lowering.program import Const, Op, Region, Value
 from . import convert
 
@@ -35,7 +36,7 @@ class Target:
         dtype = np.dtype(dtype)
         if dtype == np.float64 and not self.double:
             return mx.float32
-        return convert.MX_DTYPES[dtype]
+        return convert.MX_DTYPES[CARRIERS.get(dtype, dtype)]
 
 
 @dataclass
