@@ -1022,7 +1022,7 @@ def with_inner_jaxprs(eqn: Any, change: Callable) -> Any:
 
 from jax._src import dispatch as _dispatch  # noqa: E402
 from jax._src import mesh as _mesh_lib  # noqa: E402
-from jax._src.lib import xla_client as _xla_client  # noqa: E402
+from jax._src.lib import xla_client as _xla_client  # noqa: E402  # pyright: ignore[reportPrivateImportUsage]
 from jax.sharding import SingleDeviceSharding as _SingleDeviceSharding  # noqa: E402
 
 
