@@ -43,7 +43,8 @@ orders of transforms and one of four ways to map its inputs, traced through the 
 TorchScript run every program on three draws of the inputs; torch.export and the engine compiled whole by XLA every sixteenth,
 MLX's fused kernels and the reference compiled whole every thirty-second (`--all`: every one). The reference is plain `jax.lax`
 run op by op, with nothing to compile. What fails is shrunk and printed as a case for `conformance/cases/fuzz_finds.py`. A nightly
-run is `--programs 10000 --state fuzz.jsonl`; `tests/meta/test_program_fuzz.py` plants faults in the engine and has them found."""
+run is `--programs 10000 --state fuzz.jsonl`, at about a second of one core a program; one of that size is still to be made.
+`tests/meta/test_program_fuzz.py` plants faults in the engine and has them found."""
 
 
 def _times(run: dict[str, Any]) -> str:
