@@ -40,7 +40,7 @@ CPU: dict[str, Any] = dict(
     fresh=2e9,
     near_bytes=2 << 20,
     launch=3e-7,
-    block=3e-5,
+    block=4.5e-5,
     reused=32 << 20,
 )
 ACCELERATOR: dict[str, Any] = dict(

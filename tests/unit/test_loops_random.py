@@ -69,7 +69,7 @@ def program(scan, spec, size, length, reverse):
                 table = table.at[k].set(new[0] * p[1])
             return [k + 1, table, *new], [apply(t) for t in spec["ys"]]
 
-        out, ys = scan(body, [jnp.int32(0), jnp.zeros((length, size)), *init], xs, length, reverse=reverse)
+        out, ys = scan(body, [jnp.int32(0), jnp.zeros((max(length, 1), size)), *init], xs, length, reverse=reverse)
         leaves = [v for v in jax.tree.leaves((out[1:], ys)) if v.size]
         return sum(jnp.mean(jnp.cos(v)) for v in leaves) + out[0] * p[0]
 

@@ -103,7 +103,7 @@ def test_products_are_gathered_where_there_is_room():
     def thin(checkpoint):
         step = lambda W: lambda x, _: (x - 0.1 * jnp.tanh(W @ x), None)
         x = jnp.ones((N, COLUMNS))
-        return jax.grad(lambda W: jnp.sum(loops.scan(step(W), x, None, 1024, checkpoint=checkpoint)[0]))
+        return jax.grad(lambda W: jnp.sum(loops.scan(step(W), x, None, 4096, checkpoint=checkpoint)[0]))
 
     assert dots(thin("sqrt"))
     assert not dots(thin(64))  # a number of carries is a number of carries
