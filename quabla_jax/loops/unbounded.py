@@ -159,29 +159,54 @@ def _loop_jvp(primals, tangents, *, g, cond, lanes, pool, keep, count):
     return [*x, *rest], _zeros_around(g, x_mask, dx) + list(map(no_tangent, rest))
 
 
+class Tangent:
+    """dual(g) in the inputs `mask`, cut down to what the tangents of the carry need.
+
+    Attributes:
+        body, lin, lanes: the cut body, its linear (tangent) inputs, its lanes.
+        primals, tangents: which primals, and which of the tangents of `mask`, it reads; needed_x: the carries among the primals.
+    """
+
+    def __init__(self, g: Body, mask: Mask, lanes: Lanes):
+        h, x_mask = g.dual(mask, ()), g.carry(mask)
+        live = h.live([*[False] * g.sizes[1], *[True] * sum(x_mask)], ())
+        self.body, self.lin = h.only(live, ()), tuple(pick(live, tangents_linear(g, mask)))
+        self.lanes = lanes.dual(g, mask).pick(live)
+        self.primals, self.tangents = g.unweave(mask, live)
+        self.needed_x = tuple(g.carry(self.primals))
+
+
+def _select(have: Any, want: Mask, kept: Sequence[Any]) -> list[Any]:
+    """The kept carries in `want` from those in `have`."""
+    return [kept[0], *pick(pick(have, want), kept[1:])]
+
+
 def _loop_linearize(is_vjp, nonzeros, *primals, g, cond, lanes, pool, keep, count):
     head, args = _loop_args(primals, g, cond)
     _, nonzeros = _loop_args(nonzeros, g, cond)
     mask, _ = g.perturbed(nonzeros)
     x_mask = g.carry(mask)
-    h, lin, lanes2 = g.dual(mask, ()), tangents_linear(g, mask), lanes.dual(g, mask)
-    have = (True,) * g.sizes[1] if is_vjp and any(x_mask) else keep
+    tangent = g.once(("tangent", mask, lanes), lambda: Tangent(g, mask, lanes)) if any(x_mask) else None
+    have = keep
+    if is_vjp and tangent is not None:
+        have = tuple(a or b for a, b in zip(tangent.needed_x, keep or (False,) * g.sizes[1], strict=True))
     run = g.under_rules(mask, ())
     x, n, kept = bind_loop(head, args, run, cond, lanes, pool, have, count=count or cond is not None)
     steps = head[0] if cond is None else n[0]
-    handed = [] if keep is None else [kept[0], *pick(pick(have, keep), kept[1:])]
-    rest = [*(n if count else []), *handed]
+    rest = [*(n if count else []), *([] if keep is None else _select(have, keep, kept))]
 
     def linearized(residuals, *dots):
-        n, args, kept = residuals
+        n, p, kept = residuals
         _, dots = _loop_args(dots, g, cond)
         dx = []
-        if any(x_mask):
-            dx = bind_lin(n, args, instantiate(pick(mask, dots)), kept, h, lin, lanes2, pool)
+        if tangent is not None:
+            d = pick(tangent.tangents, instantiate(pick(mask, dots)))
+            dx = bind_lin(n, p, d, kept, tangent.body, tangent.lin, tangent.lanes, pool)
         return _zeros_around(g, x_mask, dx) + [api.Zero(t) for t in rest_types]
 
     rest_types = [jax.typeof(r).to_tangent_aval() for r in rest]
-    residuals = (steps, list(args), kept if is_vjp and any(x_mask) else None)
+    mine = _select(have, tangent.needed_x, kept) if is_vjp and tangent is not None else None
+    residuals = (steps, [] if tangent is None else pick(tangent.primals, args), mine)
     return [*x, *rest], [*x_mask, *[False] * len(rest)], residuals, linearized
 
 

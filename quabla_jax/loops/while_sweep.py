@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..lowering import jax_api as api
+from . import inplace
 from ._lists import merge, omit, pick, split
 from .body import Batched, Body, Mask
 from .lanes import Lanes, borrow, choose
@@ -152,7 +153,13 @@ def transposed_step(g: Body, lin: Mask, p: Sequence[Any], u: Sequence[Any]) -> l
     avals = pick(lin, g.avals)
     x_lin = g.carry(lin)
     step = lambda *d: pick(x_lin, g(merge(lin, d, p))[0])
-    return list(jax.linear_transpose(step, *avals)(list(u)))
+    transposed = lambda *u: list(jax.linear_transpose(step, *avals)(list(u)))
+    if jax.default_backend() == "cpu" and inplace.overwritten(g.jaxpr):
+        jaxpr, consts = api.trace_flat(transposed, list(map(jax.typeof, u)))
+        if inplace.has_hazard(jaxpr):
+            return inplace.reads_first(jaxpr, [*consts, *u])
+        return api.eval_jaxpr(jaxpr, (), *consts, *u)
+    return transposed(*u)
 
 
 def _transposed_below(g: Batched, lin: Mask, p: Sequence[Any], u: Sequence[Any]) -> list[Any]:
