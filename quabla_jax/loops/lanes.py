@@ -139,7 +139,7 @@ def borrow(good: Any, places: Sequence[Places], values: Sequence[Any]) -> list[A
             return jnp.moveaxis(flat[sources(mine).reshape(-1)].reshape(front.shape), range(len(have)), have)
 
         if api.is_split(a):  # lanes on several devices: XLA finds the way
-            take = jax.sharding.auto_axes(take, out_sharding=jax.typeof(a).sharding)
+            return jax.sharding.auto_axes(take, out_sharding=jax.typeof(a).sharding)(mine, a)  # type: ignore[call-arg]
         return take(mine, a)
 
     return [one(q, a) for q, a in zip(places, values, strict=True)]

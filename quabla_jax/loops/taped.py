@@ -23,7 +23,7 @@ def _sweep(g: Body, lin, y_lin, plan, p, u, uy) -> list[Any]:
     """Vjp[g, lin](p; u, uy) with the whole tape: cotangents of constants, carries and slices in `lin`."""
     c_lin, x_lin, s_lin = map(list, g.groups(lin))
     c, x, s = split(p, *[len(m) - sum(m) for m in (c_lin, x_lin, s_lin)])
-    avals = [pick(m, a) for m, a in zip((c_lin, x_lin, s_lin), g.groups(g.avals), strict=True)]
+    avals: list[Any] = [pick(m, a) for m, a in zip((c_lin, x_lin, s_lin), g.groups(g.avals), strict=True)]
     primal = g.known(lin, [False] * g.num_ys)
     order: dict[str, Any] = dict(length=plan.length)
 
@@ -39,7 +39,8 @@ def _sweep(g: Body, lin, y_lin, plan, p, u, uy) -> list[Any]:
 
     def back(state, inputs):
         gc, u = state
-        gc2, u, us = transposed(*inputs[:2], u, inputs[2])
+        x, s, uy = inputs
+        gc2, u, us = transposed(x, s, u, uy)
         return (list(map(jax.numpy.add, gc, gc2)), list(u)), list(us)
 
     _, xs = lax.scan(forward, list(x), list(s), reverse=plan.reverse, **order)

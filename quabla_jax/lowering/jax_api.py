@@ -284,11 +284,6 @@ def scalar_aval(dtype: Any, like: Any, varying: frozenset[Any] = frozenset()) ->
     return trace_flat(lambda x: [as_varying(x, varying)], [aval])[0].outvars[0].aval
 
 
-def row_aval(size: int, aval: Any) -> Any:
-    """`aval` without its leading axis, which is `size` long: the inverse of `stacked_aval`."""
-    return _core.mapped_aval(size, 0, aval)
-
-
 def strong_aval(aval: Any) -> Any:
     """`aval` without its weak type."""
     return aval.update(weak_type=False) if getattr(aval, "weak_type", False) else aval

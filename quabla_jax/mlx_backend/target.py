@@ -36,7 +36,8 @@ class Target:
         dtype = np.dtype(dtype)
         if dtype == np.float64 and not self.double:
             return mx.float32
-        return convert.MX_DTYPES[CARRIERS.get(dtype, dtype)]
+        carrier: Any = CARRIERS.get(dtype, dtype)
+        return convert.MX_DTYPES[carrier]
 
 
 @dataclass

@@ -7,8 +7,8 @@ import types
 import jax
 import pytest
 
-from quabla_jax.lowering import jax_api
 from quabla_jax._versions import SUPPORTED, unsupported
+from quabla_jax.lowering import jax_api
 
 MOVED = [
     "import jax._src.pjit as m; del m.jit_p",
