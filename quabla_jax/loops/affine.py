@@ -27,7 +27,7 @@ _CALLS = (api.jit_p, api.remat_p)
 
 
 def _of_value(value: Any) -> int:
-    if isinstance(value, api.Tracer) or jax.dtypes.issubdtype(jax.typeof(value).dtype, jax.dtypes.extended):
+    if isinstance(value, api.Tracer) or jax.numpy.issubdtype(jax.typeof(value).dtype, jax.dtypes.extended):
         return FREE
     return FREE if np.size(value) > 4096 or np.any(np.asarray(value)) else ZERO
 

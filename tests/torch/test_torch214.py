@@ -59,14 +59,15 @@ def write(version):
 
 
 def check(version):
-    """The files of a version give JAX's numbers here, frozen too."""
+    """The files of a version give JAX's numbers here, frozen and made ready for inference too."""
     module = load(DATA / f"program_{version}.pt")
     assert list(module.state_dict()) == ["w"]
     with quiet():
         frozen = torch.jit.freeze(load(DATA / f"program_{version}.pt").eval())
+        ready = torch.jit.optimize_for_inference(load(DATA / f"program_{version}.pt").eval())
     for n in (-5, -1, 0, 7):
         want = jax.tree.leaves(jax.jit(program)(PARAMS, X, np.int32(n)))
-        for runs in (module, frozen):
+        for runs in (module, frozen, ready):
             for _ in range(3):
                 got = runs(torch.from_numpy(X), torch.tensor(n, dtype=torch.int32))
                 for g, w in zip(got, want, strict=True):
