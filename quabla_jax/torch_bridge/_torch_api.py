@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -41,9 +42,16 @@ def create_function(qualified_name: str, graph: torch._C.Graph) -> torch.jit.Scr
     return torch._C._create_function_from_graph(qualified_name, graph)
 
 
+_PARSING = threading.Lock()
+
+
 def script_module(base: torch.nn.Module) -> torch.jit.ScriptModule:
-    """A ScriptModule without methods that holds the parameters, buffers and submodules of `base`."""
-    with quiet():
+    """A ScriptModule without methods that holds the parameters, buffers and submodules of `base`.
+
+    One thread at a time: PyTorch parses the source of `__init__` here, and CPython 3.11's ast.parse counts its recursion
+    for all threads together (SystemError: AST constructor recursion depth mismatch).
+    """
+    with quiet(), _PARSING:
         return torch.jit._recursive.create_script_module(base, lambda module: [], share_types=False)  # type: ignore[attr-defined]
 
 

@@ -110,6 +110,24 @@ def test_sixteen_threads_trace_compile_and_run(target, library):
     print(f"\n{target.__name__}: {sum(done)} programs in {THREADS} threads, {SECONDS} s")
 
 
+def test_modules_are_scripted_one_at_a_time(monkeypatch):
+    """PyTorch parses source there, and CPython 3.11 cannot parse in two threads at once."""
+    torch = pytest.importorskip("torch", reason="runs on PyTorch")
+    from quabla_jax.torch_bridge import _torch_api
+
+    inside, most = [], [0]
+
+    def create(*_, **__):
+        inside.append(1)
+        most[0] = max(most[0], len(inside))
+        time.sleep(0.005)
+        inside.pop()
+
+    monkeypatch.setattr(torch.jit._recursive, "create_script_module", create)
+    in_threads(lambda _: _torch_api.script_module(torch.nn.Module()))
+    assert most == [1]
+
+
 def test_all_targets_at_once():
     for library in ("mlx.core", "torch.jit"):
         pytest.importorskip(library, reason=f"runs on {library}")
