@@ -193,7 +193,8 @@ def divisor(peak):
 def hypotenuse(a, b):
     """sqrt(a**2 + b**2) without overflow; gradient zero at the origin; an infinite operand wins over NaN."""
     size_a, size_b = absolute(a), absolute(b)
-    scale = divisor(lax.stop_gradient(larger(size_a, size_b)))
+    peak = lax.stop_gradient(larger(size_a, size_b))
+    scale = jnp.where(jnp.isinf(peak), peak, divisor(peak))  # a gradient at infinity is NaN where Quabla's is
     u, v = a / scale, b / scale
     finite = scale * root(u * u + v * v)
     infinite_a = jnp.isinf(a)

@@ -455,7 +455,7 @@ ROWS = [
     ("conformance", lambda: cli("--backend", "no_module:thing"), "SystemExit", "exit code 2: conformance: cannot load the backend"),
     ("conformance", lambda: cli("--case", "no such case*"), "SystemExit", "exit code 2: conformance: no cell matches"),
     ("conformance", lambda: cli("--format", "xml"), "SystemExit", "invalid choice: 'xml'"),
-    ("conformance", lambda: cli("--backend", "xla", "--case", "nothing", "-o", str(MISSING)), "SystemExit", "exit code 2: conformance: no cell matches"),
+    ("conformance", lambda: cli("--backend", "xla", "--case", "nothing", "-o", str(MISSING)), "SystemExit", "exit code 2: conformance: cannot write"),
     # sizes that no memory holds: an error, where XLA itself would end the process
     ("zeros", lambda: qb.zeros((10**12, 10**12)), "OverflowError", "an array of shape [1000000000000, 1000000000000] has more"),
     ("ones", lambda: qb.ones(10**30), "OverflowError", "an array of shape [1000000000000000000000000000000] has more"),
