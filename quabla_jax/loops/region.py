@@ -111,13 +111,16 @@ def fori_loop(
     return _through_lax(plain, request)
 
 
+_COMPUTED = object()
+
+
 def _through_lax(plain: Callable[[], Any], request: Any) -> Any:
     """Trace jax.lax's loop, then evaluate what it traced to with the engine's loop in the scan equation's place."""
     whole = []
 
     def flat() -> list[Any]:
         out, tree = jax.tree.flatten(plain())
-        whole.append((out, tree))
+        whole.append(([_COMPUTED if isinstance(v, api.Tracer) else v for v in out], tree))
         return [v for v in out if isinstance(v, api.Tracer)]
 
     jaxpr, consts = api.trace_flat(flat, ())
@@ -128,7 +131,7 @@ def _through_lax(plain: Callable[[], Any], request: Any) -> Any:
     computed = iter(api.eval_with(jaxpr, consts, handle))
     out, tree = whole[0]
     # A carry that no step touches is handed on as the object that it was: a Python number, a NumPy array.
-    return tree.unflatten([next(computed) if isinstance(v, api.Tracer) else v for v in out])
+    return tree.unflatten([next(computed) if v is _COMPUTED else v for v in out])
 
 
 def _bind(eqn: Any, inputs: list[Any], request: Any) -> list[Any] | None:

@@ -114,7 +114,7 @@ class Parts:
     def _borders(self) -> tuple[Any, ...]:
         """The computed invariant values that varying equations or the linear part read."""
         fixed = {v for e in self.known.eqns for v in e.outvars} - self._varies
-        readers = [v for e in self.known.eqns if e.outvars[0] in self._varies for v in e.invars]
+        readers = [v for e in self.known.eqns if any(o in self._varies for o in e.outvars) for v in e.invars]
         return tuple(dict.fromkeys(v for v in [*readers, *self.residuals] if api.is_var(v) and v in fixed))
 
 
