@@ -9,26 +9,38 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 
+import faulthandler  # noqa: E402
 import signal  # noqa: E402
+import sys  # noqa: E402
 import threading  # noqa: E402
 
 import pytest  # noqa: E402
 
-SECONDS_A_TEST = 600
+SECONDS_A_TEST, SECONDS_A_SLOW_TEST = 300, 1800
+STDERR = pytest.StashKey[int]()
+
+
+def pytest_configure(config):
+    config.stash[STDERR] = os.dup(sys.__stderr__.fileno())  # capturing has not begun
 
 
 @pytest.fixture(autouse=True)
-def deadline():
-    """No test may hold up the rest: a Python loop that never ends is stopped and fails."""
+def deadline(request):
+    """No test may hold up the rest. A Python loop that never ends is stopped and fails; what hangs in native code,
+    where no handler runs, ends its process with every thread's traceback, and xdist names the test and goes on."""
+    seconds = SECONDS_A_SLOW_TEST if request.node.get_closest_marker("slow") else SECONDS_A_TEST
+    faulthandler.dump_traceback_later(seconds + 30, exit=True, file=request.config.stash[STDERR])
     if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
         yield
+        faulthandler.cancel_dump_traceback_later()
         return
 
     def late(*_):
-        raise TimeoutError(f"the test ran for more than {SECONDS_A_TEST} s")
+        raise TimeoutError(f"the test ran for more than {seconds} s")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(SECONDS_A_TEST)
+    signal.alarm(seconds)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
+    faulthandler.cancel_dump_traceback_later()
