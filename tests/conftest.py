@@ -29,6 +29,8 @@ def deadline(request):
     """No test may hold up the rest. A Python loop that never ends is stopped and fails; what hangs in native code,
     where no handler runs, ends its process with every thread's traceback, and xdist names the test and goes on."""
     seconds = SECONDS_A_SLOW_TEST if request.node.get_closest_marker("slow") else SECONDS_A_TEST
+    if own := request.node.get_closest_marker("seconds"):
+        seconds = own.args[0]
     faulthandler.dump_traceback_later(seconds + 30, exit=True, file=request.config.stash[STDERR])
     if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
         yield

@@ -6,7 +6,6 @@ LOAD_SIGNATURES sets how many signatures go through qb.jit (1,000 by default; sl
 import gc
 import math
 import os
-import signal
 import time
 import warnings
 
@@ -54,9 +53,9 @@ def through_jit(f, count):
 
 @linux
 @pytest.mark.slow
+@pytest.mark.seconds(7200)  # ten thousand compilations
 def test_signatures_through_jit_keep_memory_flat():
     """A transform that forgets old programs: memory after all of them is that after the first tenth, 20 % and 64 MB more."""
-    signal.alarm(7200)  # ten thousand compilations take longer than a test may
     before, after = through_jit(qb.jit(lambda x: qb.sin(x) * 2.0, max_traces=8), SIGNATURES)
     print(f"\n{SIGNATURES} signatures: {before / 1e6:.0f} MB after a tenth, {after / 1e6:.0f} MB after all")
     assert after < 1.2 * before + 64e6

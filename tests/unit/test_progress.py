@@ -32,7 +32,9 @@ def programs():
         ),
         "full": (lambda x: loops.scan(step, x, None, 50, checkpoint="full")[0].sum(), x, 50),
         "while": (
-            lambda x: loops.while_loop(lambda c: c.sum() < 1e3, lambda c: c * 1.1 + jnp.sin(c), x, checkpoint=8).sum(),
+            lambda x: loops.while_loop(
+                lambda c: c.sum() < 1e3, lambda c: c * 1.1 + jnp.cos(c) ** 2, x, checkpoint=8
+            ).sum(),
             x,
             None,
         ),
