@@ -33,15 +33,7 @@ __all__ = ["active", "install", "patched", "uninstall"]
 
 _jax_api.hide_frames(__file__)
 
-# Callers whose jax.lax calls stay plain JAX: the packages of JAX that are written over jax.lax themselves. The rest of
-# jax._src only hands on a caller's function (jax.vmap(jax.lax.scan)).
-_JAX_LIBRARY = tuple(
-    "jax._src." + name
-    for name in (
-        "cudnn custom_batching debugging dtypes ffi image lax nn numpy ops pallas prng random scipy state "
-        "third_party tpu"
-    ).split()
-) + ("jax.experimental.pallas",)
+# Callers whose jax.lax calls stay plain JAX, beside this package.
 _OWN_PACKAGE = __name__.partition(".")[0]
 
 
@@ -90,7 +82,7 @@ def active() -> Settings | None:
 
 @functools.cache
 def _keeps_jax(module: str) -> bool:
-    return any(module == p or module.startswith(p + ".") for p in (*_JAX_LIBRARY, _OWN_PACKAGE))
+    return any(module == p or module.startswith(p + ".") for p in (*_jax_api.LIBRARY_OVER_LAX, _OWN_PACKAGE))
 
 
 def _dispatcher(name: str, original):

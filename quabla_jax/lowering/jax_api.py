@@ -649,6 +649,17 @@ def hide_frames(path: str) -> None:
     _compat_source_info.register_exclusion(path)
 
 
+# The packages of JAX that are written over jax.lax themselves; the rest of jax._src only hands on a caller's function
+# (jax.vmap(jax.lax.scan)).
+LIBRARY_OVER_LAX = tuple(
+    "jax._src." + name
+    for name in (
+        "cudnn custom_batching debugging dtypes ffi image lax nn numpy ops pallas prng random scipy state "
+        "third_party tpu"
+    ).split()
+) + ("jax.experimental.pallas",)
+
+
 def inner_function_cell(function):
     """The closure cell through which a public JAX function reaches the one that does its work, or None."""
     inner = getattr(function, "__wrapped__", None)
