@@ -22,6 +22,7 @@ from .shrink import shrink
 
 __all__ = ["main", "run_one"]
 
+FORGET = 250  # programs, after which what JAX keeps of them is dropped
 SHRUNK = 5  # findings of one kind that are made small: a backend that is broken altogether says so at once
 
 
@@ -91,7 +92,7 @@ def _noted(path: str | None) -> dict[int, dict]:
 
 def _records(args: argparse.Namespace, names: tuple[str, ...]) -> Iterator[dict]:
     """Records of the programs asked for, old ones from the state file, in order of their seeds."""
-    done, began, seen = _noted(args.state), time.monotonic(), Counter()
+    done, began, seen, ran = _noted(args.state), time.monotonic(), Counter(), 0
     every = dict.fromkeys(BACKENDS, 1) if args.all else EVERY
     with open(args.state or os.devnull, "a", encoding="utf-8") as state:
         for seed in range(args.seed, args.seed + args.programs):
@@ -99,6 +100,9 @@ def _records(args: argparse.Namespace, names: tuple[str, ...]) -> Iterator[dict]
                 if args.seconds and time.monotonic() - began > args.seconds:
                     return
                 done[seed] = run_one(seed, args.transforms.split(","), names, every, seen)
+                ran += 1
+                if ran % FORGET == 0:
+                    jax.clear_caches()
                 state.write(json.dumps(done[seed]) + "\n")
                 state.flush()
             yield done[seed]

@@ -1,8 +1,8 @@
 """Runs a jaxpr op by op: the fuzz's reference, with nothing to compile.
 
-Loops, branches and calls are plain Python here; elementwise operations are NumPy's; every other operation is bound by JAX
-alone, so XLA compiles it once for each shape and never again. Programs of a few shapes thus cost microseconds an operation,
-where compiling each program whole costs a second.
+Loops, branches and calls are plain Python here; the operations are NumPy's, but for the few (gathers and scatters) that JAX
+binds alone, so that XLA compiles them once for each shape. A program thus costs microseconds an operation, where compiling it
+whole costs a second.
 """
 
 from __future__ import annotations
@@ -45,6 +45,43 @@ def _sum(x: np.ndarray, axes: tuple, **_: Any) -> np.ndarray:
     return np.asarray(x.sum(axis=axes, dtype=x.dtype))
 
 
+def _shift_right(x: np.ndarray, bits: np.ndarray) -> np.ndarray:
+    unsigned = np.dtype(f"u{x.dtype.itemsize}")
+    held = bits.view(unsigned) < 8 * x.dtype.itemsize
+    return np.where(held, np.right_shift(x.view(unsigned), np.where(held, bits.view(unsigned), 0)), 0).astype(x.dtype)
+
+
+def _corner(x: np.ndarray, starts: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple[slice, ...]:
+    """Where a block lies, moved inside the array."""
+    firsts = [max(0, min(int(i), n - k)) for i, n, k in zip(starts, x.shape, sizes, strict=True)]
+    return tuple(slice(i, i + k) for i, k in zip(firsts, sizes, strict=True))
+
+
+def _update_slice(x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
+    new = x.copy()
+    new[_corner(x, starts, update.shape)] = update
+    return new
+
+
+def _slice(x: np.ndarray, start_indices: tuple, limit_indices: tuple, strides: tuple | None, **_: Any) -> np.ndarray:
+    return x[tuple(map(slice, start_indices, limit_indices, strides or (1,) * x.ndim))]
+
+
+def _pad(x: np.ndarray, value: np.ndarray, padding_config: tuple, **_: Any) -> np.ndarray:
+    """Spread out, put into the middle of enough room, and cut: an amount below zero takes away."""
+    spread = [n + max(n - 1, 0) * gap for n, (_, _, gap) in zip(x.shape, padding_config, strict=True)]
+    room = [max(low, 0) + n + max(high, 0) for n, (low, high, _) in zip(spread, padding_config, strict=True)]
+    out = np.full(room, value, x.dtype)
+    at = zip(spread, padding_config, strict=True)
+    out[tuple(slice(max(low, 0), max(low, 0) + n, gap + 1) for n, (low, _, gap) in at)] = x
+    kept = zip(room, padding_config, strict=True)
+    return out[tuple(slice(max(-low, 0), n - max(-high, 0)) for n, (low, high, _) in kept)]
+
+
+def _iota(dtype: Any, shape: tuple, dimension: int, **_: Any) -> np.ndarray:
+    return _broadcast(np.arange(shape[dimension], dtype=dtype), shape, (dimension,))
+
+
 def _logical(function: Callable, bitwise: Callable) -> Callable:
     return lambda *xs: (function if xs[0].dtype == bool else bitwise)(*xs)
 
@@ -55,7 +92,9 @@ PLAIN: dict[str, Callable] = {
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
     "and": _logical(np.logical_and, np.bitwise_and), "or": _logical(np.logical_or, np.bitwise_or),
     "not": _logical(np.logical_not, np.invert), "xor": _logical(np.logical_xor, np.bitwise_xor),
-    "copy": lambda x: x, "copy_p": lambda x: x, "select_n": _select, "div": lambda x, y: _divide(x, y),
+    "copy": lambda x: x, "copy_p": lambda x: x, "stop_gradient": lambda x: x, "select_n": _select, "div": _divide,
+    "rem": np.fmod, "sign": np.sign, "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
+    "shift_right_logical": _shift_right, "dynamic_update_slice": _update_slice,
 }  # fmt: skip
 WITH_PARAMETERS: dict[str, Callable] = {
     "broadcast_in_dim": _broadcast,
@@ -66,8 +105,17 @@ WITH_PARAMETERS: dict[str, Callable] = {
     "transpose": lambda x, permutation, **_: x.transpose(permutation),
     "reduce_sum": _sum,
     "square": lambda x, **_: x * x,
+    "convert_element_type": lambda x, new_dtype, **_: x.astype(new_dtype),
+    "slice": _slice,
+    "dynamic_slice": lambda x, *starts, slice_sizes: x[_corner(x, starts, slice_sizes)],
+    "concatenate": lambda *xs, dimension: np.concatenate(xs, dimension),
+    "pad": _pad,
+    "iota": _iota,
+    "empty2": lambda dtype, **_: np.zeros((), dtype),
 }
-CALLS = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint")
+CALLS = frozenset(
+    ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "remat2", "checkpoint")
+)
 
 
 def evaluate(closed: Any, *arrays: Any) -> list[np.ndarray]:

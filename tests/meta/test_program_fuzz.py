@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import signal
+import time
 
 import jax
 import numpy as np
@@ -54,6 +56,10 @@ def test_the_costly_backends_get_their_share_under_every_transform():
         mine = [s for s in turns if name in check.due(s, check.BACKENDS, every)]
         assert len(mine) >= len(turns) // every[name] - 1
         assert len({s % len(programs.TRANSFORMS) for s in mine}) == len(programs.TRANSFORMS), name
+    settings = {
+        cli.setting(s, list(programs.TRANSFORMS)) for s in range(10000) if "export" in check.due(s, ("export",), every)
+    }
+    assert len(settings) == 96, "every transform, mapping and front door"
 
 
 # ---- the oracle
@@ -191,3 +197,24 @@ def test_the_command_passes_where_nothing_is_wrong(capsys):
     assert "2 programs under 2 orders of transforms: 2 on numpy; 0 finds" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         cli.main(["--transforms", "integrate"])
+
+
+# ---- the deadline
+
+
+def test_a_program_that_works_too_long_is_ended():
+    began = time.process_time()
+    with pytest.raises(TimeoutError, match=r"over 0.2 s"), runner.deadline(0.2, clock=1000):
+        while time.process_time() < began + 20:
+            pass
+    assert time.process_time() < began + 10
+
+
+def test_a_program_that_waits_is_ended_later():
+    began = time.monotonic()
+    with pytest.raises(TimeoutError), runner.deadline(0.2, clock=3):
+        time.sleep(30)
+    assert 0.5 < time.monotonic() - began < 20
+    with runner.deadline(5):
+        assert signal.getitimer(signal.ITIMER_PROF)[0] > 0
+    assert signal.getitimer(signal.ITIMER_PROF)[0] == signal.getitimer(signal.ITIMER_REAL)[0] == 0
