@@ -73,13 +73,20 @@ def outer(a: Any, b: Any) -> jax.Array:
 def tensordot(a: Any, b: Any, axes: Any = 2) -> jax.Array:
     """The sum of products over paired axes: the last n of `a` with the first n of `b`, or a pair of axis lists."""
     x, y = _factors("matmul", a, b)
+    if isinstance(axes, np.ndarray):
+        axes = axes.tolist()
     if isinstance(axes, (list, tuple)):
         if len(axes) != 2:
             raise ValueError(f"axes must be an int or a pair of axis sequences, got {axes!r}")
         left, right = (static_ints(part, "axes") for part in axes)
         left, right = (tuple(one_axis(k, z.ndim) for k in part) for part, z in ((left, x), (right, y)))
+        if repeated := next((part for part in (left, right) if len(set(part)) < len(part)), None):
+            raise ValueError(f"axes {axes!r} name an axis twice: {repeated}")
     else:
-        count = static_int(axes, "axes")
+        try:
+            count = operator.index(axes)
+        except TypeError:
+            raise ValueError(f"axes must be an int or a pair of axis sequences, got {axes!r}") from None
         if not 0 <= count <= min(x.ndim, y.ndim):
             raise ValueError(f"axes={count} is out of range for operands of rank {x.ndim} and {y.ndim}")
         left, right = tuple(range(x.ndim - count, x.ndim)), tuple(range(count))
@@ -110,14 +117,18 @@ _EINSUM = ("ij,jk->ik", "...ij,...jk->...ik")
 
 def einsum(equation: str, operands: Any) -> jax.Array:
     """The matrix product by its equation, "ij,jk->ik" or "...ij,...jk->...ik"; `operands` is one sequence.
-    Raises ValueError for any other equation, as Quabla does; jax.numpy.einsum has them all."""
-    text = str(equation).replace(" ", "")
+    Raises ValueError for any other equation and TypeError for another number of operands, as Quabla does;
+    jax.numpy.einsum has them all."""
+    if not isinstance(equation, str):
+        raise TypeError(f"equation must be a str, got {type(equation).__name__}")
+    if not isinstance(operands, (list, tuple)):
+        raise TypeError(f"operands must be one list or tuple of two arrays, got {type(operands).__name__}")
+    text = equation.replace(" ", "")
     if text not in _EINSUM:
         raise ValueError(f"einsum currently supports only {' and '.join(_EINSUM)}, got {equation!r}")
-    factors = list(operands)
-    if len(factors) != 2:
-        raise ValueError(f"einsum {text!r} takes 2 operands, got {len(factors)}")
-    x, y = map(as_operand, factors)
+    if len(operands) != 2:
+        raise TypeError(f"einsum {text!r} takes exactly two operands, got {len(operands)}")
+    x, y = map(as_operand, operands)
     if text == _EINSUM[0] and not x.ndim == y.ndim == 2 or min(x.ndim, y.ndim) < 2:
         raise ValueError(f"einsum {text!r} does not fit operands of shapes {list(x.shape)} and {list(y.shape)}")
     return matmul(x, y)

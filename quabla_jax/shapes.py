@@ -187,7 +187,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[jax.Array]:
     x = as_operand(x)
     along = one_axis(axis, x.ndim)
     extent = x.shape[along]
-    if isinstance(indices_or_sections, (list, tuple)):
+    if isinstance(indices_or_sections, (list, tuple, range, np.ndarray)):
         bounds = [0, *(static_int(i, "indices_or_sections") for i in indices_or_sections), extent]
     else:
         count = static_int(indices_or_sections, "indices_or_sections")
@@ -265,6 +265,8 @@ def _pairs(value: Any, rank: int, name: str) -> list[tuple[Any, Any]]:
     """`value` broadcast to a (before, after) pair an axis, as NumPy does."""
     if isinstance(value, jax.Array) or any_tracer(value):
         raise TypeError(f"{name} must be Python numbers or sequences of them, not an array")
+    if value is None:
+        raise TypeError(f"{name} must be a number or a sequence of pairs, got None")
     try:
         table = np.broadcast_to(np.asarray(value), (rank, 2)) if rank else np.zeros((0, 2), int)
     except ValueError:

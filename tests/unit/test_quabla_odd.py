@@ -44,6 +44,44 @@ def cases():
         found[f"arange {arguments}"] = lambda qb, a, k=arguments: qb.arange(*k)
     for trans in (0, 1, "N", "T", "C", "X", 3, None, True, False):
         found[f"triangular {trans}"] = lambda qb, a, t=trans: qb.linalg.solve_triangular(a(S), a([1.0, 2, 3]), t)
+    for axes in (
+        0,
+        2,
+        True,
+        np.int64(1),
+        "a",
+        1.0,
+        None,
+        (0, 1, 2),
+        ((0, 0), (0, 0)),
+        (0, 0),
+        [[0], [1]],
+        np.array([[1], [1]]),
+    ):
+        found[f"tensordot {axes}"] = lambda qb, a, k=axes: qb.tensordot(a(MATRIX), a(MATRIX), k)
+    for equation in ("ij,jk->ik", "...ij,...jk->...ik", "ij , jk -> ik", "ij->ji", "", None):
+        for count in range(4):
+            found[f"einsum {equation} {count}"] = lambda qb, a, e=equation, n=count: qb.einsum(e, [a(S)] * n)
+        found[f"einsum {equation} unpacked"] = lambda qb, a, e=equation: qb.einsum(e, a(S))
+    for at in (
+        1,
+        3,
+        2,
+        True,
+        [1],
+        (1, 2),
+        range(1, 3),
+        np.array([1, 2]),
+        np.array(3),
+        np.array([1.0]),
+        [2, 1],
+        "ab",
+        None,
+    ):
+        found[f"split at {at}"] = lambda qb, a, at=at: qb.split(a(S), at, 1)
+    for width in (1, (1, 2), ((1, 2), (0, 1)), -1, 1.5, "a", None, ((1, 2, 3),), np.array([1, 2]), range(1, 3)):
+        for mode in ("constant", "edge", "reflect", "wrap", "odd"):
+            found[f"pad {width} {mode}"] = lambda qb, a, w=width, m=mode: qb.pad(a(MATRIX), w, m)
     found |= {
         "an empty buffer": lambda qb, a: qb.array(np.zeros((0, 2))),
         "concat of an array": lambda qb, a: qb.concat(a(MATRIX), 0),
