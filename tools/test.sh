@@ -7,7 +7,13 @@ py="$VENV/bin/python"
 pytest() { "$py" -m pytest -n "${JOBS:-2}" --dist worksteal -m "not slow" "$@"; }
 skip() { echo "skipped: $1"; }
 
-python313() { command -v python3.13 || ls -1 "$HOME"/.pyenv/versions/3.13*/bin/python 2>/dev/null | tail -n 1; }
+# The first that runs: pyenv puts a python3.13 on the path that only says how to choose a version.
+python313() {
+  local candidate
+  for candidate in "$(command -v python3.13)" "$HOME"/.pyenv/versions/3.13*/bin/python; do
+    "$candidate" -c pass 2>/dev/null && { echo "$candidate"; return; }
+  done
+}
 
 leg() {
   case $1 in
