@@ -63,8 +63,13 @@ def interpreter(version: str) -> str | None:
     """A Python of that version: this one, one on the path, or pyenv's newest."""
     if version == f"{sys.version_info.major}.{sys.version_info.minor}":
         return sys.executable
-    found = sorted(pathlib.Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
-    return shutil.which(f"python{version}") or (str(found[-1]) if found else None)
+    candidates = [shutil.which(f"python{version}"), *pathlib.Path.home().glob(f".pyenv/versions/{version}.*/bin/python")]
+    return next((str(c) for c in candidates if c and runs(c)), None)
+
+
+def runs(python: str | pathlib.Path) -> bool:
+    """pyenv puts names on the path that only say how to choose a version."""
+    return subprocess.run([python, "-c", ""], capture_output=True).returncode == 0
 
 
 def constraints(leg: Leg, folder: pathlib.Path) -> pathlib.Path:
