@@ -184,24 +184,26 @@ def _write(args: argparse.Namespace, data: dict, previous: dict | None) -> None:
     else:
         body = report.to_text(data["cells"], markdown=kind == "markdown") + "\n"
     if args.output:
-        write_text(args.output, body)
+        write_text(args.output, body, "--output")
     elif kind in ("json", "html", "markdown"):
         print(body)
     if args.junit:
-        write_text(args.junit, report.junit(data["cells"]))
+        write_text(args.junit, report.junit(data["cells"]), "--junit")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 all pass, 1 a cell fails or a limitation is stale, 2 unusable arguments, 130 interrupted."""
     args = _parser().parse_args(argv)
+    from quabla_jax._files import target_of
+
     from . import report
 
     try:
-        previous = report.load(args.diff) if args.diff else None
-        data = report.load(args.source) if args.source else None
-        for path in filter(None, (args.output, args.junit, args.state)):
-            if not pathlib.Path(path).absolute().parent.is_dir():  # said before the run, not after it
-                raise FileNotFoundError(f"cannot write {path!r}: there is no such folder")
+        for option, path in (("--output", args.output), ("--junit", args.junit), ("--state", args.state)):
+            if path is not None:  # said before the run, not after it
+                target_of(option, path)
+        previous = report.load(args.diff) if args.diff is not None else None
+        data = report.load(args.source) if args.source is not None else None
     except (ValueError, OSError) as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 2

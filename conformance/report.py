@@ -9,6 +9,8 @@ from collections import Counter
 from typing import Any
 from xml.etree import ElementTree
 
+from quabla_jax._files import checked_path
+
 __all__ = ["FAILING", "OUTCOMES", "compare", "data_of", "dump", "environment", "junit", "load", "summary", "to_text"]
 
 OUTCOMES = ("pass", "fail", "crash", "unsupported", "xfail", "xpass", "unavailable")
@@ -50,10 +52,11 @@ def dump(data: dict[str, Any]) -> str:
 
 def load(path: str | pathlib.Path) -> dict[str, Any]:
     """A JSON report; ValueError where the file is not one."""
+    path = checked_path("a conformance report", path)
     try:
         report = json.loads(pathlib.Path(path).read_text("utf-8"))
         report["cells"], report["environment"]
-    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not a conformance report: {error}") from error
     return report
 

@@ -28,7 +28,7 @@ __all__ = ["BACKENDS", "EVERY", "Finding", "check", "due"]
 DRAWS = 3  # of the inputs, for each program
 # One program in so many (primes, so that every setting comes up); the rest run every program. "lax": the reference itself, compiled whole by XLA, against the oracle;
 # "xla" and "compat": the engine's program, compiled whole; "mlx-fused": MLX with kernels built by the C++ compiler.
-EVERY = {"numpy": 1, "mlx": 1, "torchscript": 1, "export": 31, "xla": 31, "compat": 31, "lax": 61, "mlx-fused": 61}
+EVERY = {"numpy": 1, "mlx": 1, "torchscript": 1, "export": 31, "xla": 61, "compat": 61, "lax": 61, "mlx-fused": 61}
 BACKENDS = tuple(EVERY)
 CHEAP = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 SECONDS_A_PROGRAM = 120
