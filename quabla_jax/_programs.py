@@ -23,6 +23,7 @@ import numpy as np
 from jax import tree_util
 
 from . import dtypes
+from ._cycles import refuse_cycles
 from ._staging import (
     abstract,
     as_leaf,
@@ -288,11 +289,15 @@ class _Forgetting:
 _forgetting = _Forgetting()
 
 
+_SCALARS = frozenset((bool, int, float))
+_ATOMS = _SCALARS | {np.ndarray, jax_api.ConcreteArray}
+
+
 class Transform:
     """A transformed function. Calling it stages, compiles and runs; under another transform it is staged inline.
 
-    Subclasses give `options` (what of their parameters shapes the program) and `call`. A call of concrete arrays only,
-    whose signature this object has seen, skips `call`: `_seen` leads from the signature to the entry of the cache.
+    Subclasses give `options` (what of their parameters shapes the program) and `call`. A call of arrays and
+    Python scalars whose signature this object has seen skips `call`: `_seen` leads from the signature to the entry of the cache.
     """
 
     name = "transform"
@@ -318,25 +323,44 @@ class Transform:
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         if keywords or not self.shortcut:
             return self.call(*args, **keywords)
-        leaves, tree = tree_util.tree_flatten(args)
-        for leaf in leaves:
-            if type(leaf) is not jax_api.ConcreteArray:
-                return self.call(*args)
-        signature = (tree, tuple([leaf.aval for leaf in leaves]), _settings())
-        seen = self._seen.get(signature)
-        if seen is not None:
-            traces, entry = seen
-            if traces.find(entry.key) is entry:
-                return entry(leaves)
-            del self._seen[signature]
+        found = self._signature(args)
+        if found is not None:
+            signature, arrays = found
+            seen = self._seen.get(signature)
+            if seen is not None:
+                traces, entry = seen
+                if traces.find(entry.key) is entry:
+                    return entry([as_leaf(x) if type(x) is np.ndarray else x for x in arrays])
+                del self._seen[signature]
         return self.call(*args)
 
-    def _remember(self, args: Sequence[Any], traces: _Traces, entry: _Entry) -> None:
-        leaves, tree = tree_util.tree_flatten(tuple(args))
-        if all(type(leaf) is jax_api.ConcreteArray for leaf in leaves):
+    def _signature(self, args: tuple) -> tuple[Any, list] | None:
+        """(key of `_seen`, the arrays) of arguments of concrete arrays, NumPy arrays and Python scalars; or None."""
+        if not all(type(arg) in _ATOMS for arg in args):
+            refuse_cycles(repr(self), args)
+        leaves, tree = tree_util.tree_flatten(args)
+        arrays, parts = [], []
+        for leaf in leaves:
+            kind = type(leaf)
+            if kind is jax_api.ConcreteArray:
+                parts.append(leaf.aval)
+            elif kind is np.ndarray:
+                parts.append((leaf.shape, leaf.dtype))
+            elif kind in _SCALARS:
+                parts.append(scalar_key(leaf))
+                continue
+            else:
+                return None
+            arrays.append(leaf)
+        return (tree, tuple(parts), _settings()), arrays
+
+    def _remember(self, arguments: Arguments, traces: _Traces, entry: _Entry) -> None:
+        found = self._signature(tuple(arguments.source))
+        # Where a scalar has become an array (a differentiated position), the way through `call` makes it one each time.
+        if found is not None and len(found[1]) == len(arguments.arrays):
             if len(self._seen) >= self.max_traces:  # forget what the cache has dropped
                 self._seen = {k: seen for k, seen in self._seen.items() if seen[0].get(seen[1].key) is seen[1]}
-            self._seen[tree, tuple([leaf.aval for leaf in leaves]), _settings()] = (traces, entry)
+            self._seen[found[0]] = (traces, entry)
 
     @property
     def root(self) -> Callable[..., Any]:
@@ -383,7 +407,7 @@ class Transform:
                 self._warn(evicted.text, entry.text)
                 _forgetting.evicted()
         if self.shortcut:
-            self._remember(arguments.source, traces, entry)
+            self._remember(arguments, traces, entry)
         return entry(arrays)
 
     def _warn(self, old: str, new: str) -> None:

@@ -223,3 +223,31 @@ def test_derivatives_that_do_not_depend_on_the_input_can_be_differentiated(f):
         "grad of jacobian": lambda x: qb.grad(qb.jacobian(f))(x),
     }
     assert {name: float(run(qb.array(2.5))) for name, run in second.items()} == dict.fromkeys(second, 0.0)
+
+
+def test_calls_that_were_seen_give_what_the_first_one_gave():
+    """Python scalars and NumPy arrays take the short way too: by type and exact value, and by what the array holds now."""
+    traces = []
+
+    @qb.jit
+    def f(x, options):
+        traces.append(1)
+        return x * options["scale"], options["scale"]
+
+    buffer = np.array([1.0, -2.0])
+    for scale in (2, 2.0, True, -0.0, 0.0, float("nan"), float("nan")):
+        before = len(traces)
+        for _ in range(3):
+            out, same = f(buffer, {"scale": scale})
+            np.testing.assert_array_equal(np.asarray(out), buffer * scale)
+            assert type(same) is type(scale) and repr(same) == repr(scale)
+            buffer[0] += 1.0
+        assert len(traces) - before == (0 if scale != scale and before == 6 else 1)
+    f(buffer.astype(np.float32), {"scale": 2})
+    f(buffer.astype(">f8"), {"scale": 2})
+    assert len(traces) == 7
+    slope = qb.jit(qb.grad(lambda x, y: qb.sum(x * y)))
+    for x in (2.0, 3.0):
+        for _ in range(2):
+            assert float(slope(x, buffer)) == buffer.sum()
+            assert float(qb.grad(lambda x: x * x)(x)) == 2 * x
