@@ -4,7 +4,8 @@ A weight used in every step has a cotangent at every step: the outer product of 
 as the weight and added to a running sum. The sum over steps of dot_general(a_t, b_t) is one dot_general that contracts over
 steps too, so a sweep may keep a_t and b_t for a while and multiply once: less memory traffic, and a product that is
 long enough to be fast. What the sum passes through afterwards (a transpose, a sum of two such products) is linear, and
-is done once as well.
+is done once as well. It is another loop's worth of code to compile, so it is done for whole pieces alone, and where one run
+of the loop saves as much time (`worth`).
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from typing import Any
 from jax import lax
 
 from ..lowering import jax_api as api
-from .rates import nbytes
+from .rates import nbytes, sum_seconds
 
 THIN = 32
 """A product that contracts over more than this is fast as it is, and the rearrangement of its operands would not pay."""
+COMPILATION = 0.1
+"""Expected seconds that the code of gathered products takes to compile."""
 LINEAR = frozenset("transpose add_any neg reshape squeeze expand_dims copy copy_p".split())
 
 
@@ -124,12 +127,9 @@ def gatherable(linear: Any, constant: Any) -> bool:
     return bool(readers) and all(map(thin, readers))
 
 
-def rows_at_once(length: int, step_bytes: int, spare: int) -> int:
-    """How many steps to gather: all of them where `spare` bytes hold their operands, else a divisor that does; 1 for none."""
-    if length * step_bytes <= spare:
-        return length
-    fitting = [m for m in range(4, min(length, spare // step_bytes) + 1) if length % m == 0]
-    return max(fitting, default=1)
+def worth(length: int, nbytes: int) -> bool:
+    """Whether a loop of `length` steps had better gather cotangents of so many bytes than add them up at every step."""
+    return nbytes > 0 and length * sum_seconds(nbytes) >= COMPILATION
 
 
-__all__ = ["Gathered", "gatherable", "rows_at_once"]
+__all__ = ["Gathered", "gatherable", "worth"]

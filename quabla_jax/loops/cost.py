@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from ..lowering import jax_api as api
 from ._lists import omit, pick
 from .body import Body
-from .contractions import gatherable
+from .contractions import gatherable, worth
 from .inplace import overwritten
-from .rates import machine, nbytes, seconds
+from .rates import machine, nbytes, seconds, sum_seconds
 from .steps import Parts
 
 
@@ -31,7 +31,7 @@ class StepCost:
         backward: seconds of its transpose, residuals at hand.
         again: seconds of computing the residuals that are not stored.
         summed_bytes: constants whose cotangents are added up at every step; gathered_bytes: those among them of which a
-            sweep in blocks adds up several steps at once (contractions.py).
+            sweep in blocks can add up a whole piece at once (contractions.py).
         overwritten_bytes: carries that a step updates in part; XLA copies their cotangents at every step of a transposed
             scan, and does not in the engine's own sweeps (inplace.py).
     """
@@ -55,14 +55,15 @@ class StepCost:
 
     def full_tape(self, length: int) -> float:
         """Seconds of forward and reverse pass with every step's residuals stored."""
-        added = _sum(self.summed_bytes) + _near(self.overwritten_bytes, 1)
+        added = sum_seconds(self.summed_bytes) + _near(self.overwritten_bytes, 1)
         seconds = length * (self.forward + self.backward + added)
         return seconds + _traffic(self.residual_bytes, length)
 
     def in_blocks(self, length: int, levels: int, piece: int, inner: str) -> float:
         """The same with `levels` levels of blocks and an innermost piece of `piece` steps."""
         runs = 1 + levels
-        added = _sum(self.summed_bytes - self.gathered_bytes)
+        gathered = self.gathered_bytes if worth(length, self.gathered_bytes) else 0
+        added = sum_seconds(self.summed_bytes - gathered)
         seconds = length * (runs * self.forward + self.backward + added) + 2 * length / piece * machine().block
         if inner == "carry":
             # the sweep linearizes each step again
@@ -74,11 +75,6 @@ def _near(nbytes: int, piece: int) -> float:
     """Seconds a step to write and read values that live in a buffer of `piece` steps."""
     m = machine()
     return 2 * nbytes / (m.near if nbytes * piece <= m.near_bytes else m.far)
-
-
-def _sum(nbytes: int) -> float:
-    """Seconds to add one array to another in place."""
-    return 3 * nbytes / machine().near
 
 
 def _traffic(nbytes: int, length: int) -> float:

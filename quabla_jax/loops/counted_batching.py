@@ -18,15 +18,14 @@ def mapped(dims: Sequence[Any]) -> list[bool]:
     return [d is not None for d in dims]
 
 
-def axis_to(args, dims, want: Sequence[bool], size: int, place: Sequence[int]) -> list[Any]:
-    """`args` with their batch axis at `place`; those of `want` that have none are broadcast."""
+def axis_to(args, dims, want: Sequence[bool], axis: Any, place: Sequence[int]) -> list[Any]:
+    """`args` with their batch axis at `place`; those of `want` that have none are broadcast, sharded as the others are."""
     out = []
     for a, d, w, k in zip(args, dims, want, place, strict=True):
         if d is not None:
             a = jnp.moveaxis(a, d, k) if d != k else a
         elif w:
-            shape = jnp.shape(a)  # a literal of a jaxpr has none of its own
-            a = jnp.broadcast_to(jnp.expand_dims(a, k), (*shape[:k], size, *shape[k:]))
+            a = api.broadcast_mapped(axis, a, k)
         out.append(a)
     return out
 
@@ -36,11 +35,11 @@ def out_dims(mask: Sequence[bool], place: Sequence[int] | int) -> list[int | Non
     return [k if m else None for m, k in zip(mask, places, strict=True)]
 
 
-def kept_to(kept, dims, mask: Sequence[bool], plan, size: int) -> list[Any]:
+def kept_to(kept, dims, mask: Sequence[bool], plan, axis: Any) -> list[Any]:
     """The kept carries, of which `mask` must be mapped, with their batch axis behind the block axis."""
     want = [*mask, *(mask if plan.rest else [])]
     place = [1] * len(mask) + ([0] * len(mask) if plan.rest else [])
-    return axis_to(kept, dims, want, size, place)
+    return axis_to(kept, dims, want, axis, place)
 
 
 def with_linear(g: Body, lin, nonzero_p: Sequence[bool], extra: Sequence[bool] | None = None, kept=()):
@@ -64,7 +63,7 @@ def with_linear(g: Body, lin, nonzero_p: Sequence[bool], extra: Sequence[bool] |
 def loop_batch(axis, args, dims, *, g: Body, plan, keep):
     mask, y_mask = g.depends(mapped(dims))
     x_mask = g.carry(mask)
-    args = axis_to(args, dims, mask, axis.size, scan_axes(g))
+    args = axis_to(args, dims, mask, axis, scan_axes(g))
     out = loop_p.bind(*args, g=g.batched(mask, y_mask, axis), plan=plan, keep=keep)
     kept = kept_axes(plan, pick(keep, x_mask)) if keep is not None else []
     return out, [*out_dims(x_mask, 0), *out_dims(y_mask, 1), *kept]
@@ -75,9 +74,9 @@ def lin_batch(axis, args, dims, *, g: Body, lin, y_lin, plan, keep, linear):
     p_dims, kept_dims, d_dims = lin_parts(dims, lin, plan, keep)
     mask, y_mask = with_linear(g, lin, mapped(p_dims), kept=mapped(kept_dims))
     x_lin, x_mask = g.carry(lin), g.carry(mask)
-    inputs = axis_to(merge(lin, d, p), merge(lin, d_dims, p_dims), mask, axis.size, scan_axes(g))
+    inputs = axis_to(merge(lin, d, p), merge(lin, d_dims, p_dims), mask, axis, scan_axes(g))
     if keep is not None:
-        kept = kept_to(kept, kept_dims, omit(x_lin, x_mask), plan, axis.size)
+        kept = kept_to(kept, kept_dims, omit(x_lin, x_mask), plan, axis)
     body = g.batched(mask, y_mask, axis, True)
     out = lin_call(
         body, lin, y_lin, plan, omit(lin, inputs), pick(lin, inputs), kept if keep is not None else None, linear
@@ -90,11 +89,11 @@ def vjp_batch(axis, args, dims, **params):
     p, kept, u, uy = vjp_parts(args, **params)
     p_dims, kept_dims, u_dims, uy_dims = vjp_parts(dims, **params)
     mask, y_mask = with_linear(g, lin, mapped(p_dims), kept=mapped(kept_dims))
-    size, places = axis.size, scan_axes(g)
-    p = axis_to(p, p_dims, omit(lin, mask), size, omit(lin, places))
-    kept = kept_to(kept, kept_dims, omit(g.carry(lin), g.carry(mask)), plan, size)
-    u = axis_to(u, u_dims, [True] * len(u), size, [0] * len(u))
-    uy = axis_to(uy, uy_dims, [True] * len(uy), size, [1] * len(uy))
+    places = scan_axes(g)
+    p = axis_to(p, p_dims, omit(lin, mask), axis, omit(lin, places))
+    kept = kept_to(kept, kept_dims, omit(g.carry(lin), g.carry(mask)), plan, axis)
+    u = axis_to(u, u_dims, [True] * len(u), axis, [0] * len(u))
+    uy = axis_to(uy, uy_dims, [True] * len(uy), axis, [1] * len(uy))
     out = vjp_call(g.batched(mask, y_mask, axis, True), lin, y_lin, plan, p, u, uy, kept)
     return out, pick(lin, places)
 
@@ -121,7 +120,7 @@ def vtan_batch(axis, args, dims, **params):
         [0] * len(parts[4]),
         [1] * len(parts[5]),
     ]
-    moved = [v for a, d, w, k in zip(parts, part_dims, wants, at, strict=True) for v in axis_to(a, d, w, axis.size, k)]
+    moved = [v for a, d, w, k in zip(parts, part_dims, wants, at, strict=True) for v in axis_to(a, d, w, axis, k)]
     out = vtan_p.bind(*moved, **{**params, "g": g.batched(mask, y_mask, axis, True)})
     return out, pick(lin, places) * (2 if params["both"] else 1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -13,7 +12,7 @@ from ..lowering import jax_api as api
 from . import inplace
 from ._lists import merge, omit, pick, split
 from .body import Body
-from .contractions import Gathered, rows_at_once
+from .contractions import Gathered
 from .counted_forward import loop_impl, primal_part
 from .schedule import Schedule, Trips
 from .steps import ResidualStep
@@ -71,8 +70,7 @@ class Sweep:
             step = self.residual_step
             stored = self.forward(trips, step.forward, x, s) if step.parts.stored else []
             return self.back(trips, step.linear, stored, s, state, uy, plan.spare)
-        stored = self.forward(trips, lambda x, s: (self.primal([*self.c, *x, *s])[0], x), x, s) if x else []
-        return self.back(trips, self.linear_at, stored, s, state, uy, plan.spare)
+        return self.back(trips, self.linear_at, self.carries(trips, x, s), s, state, uy, plan.spare)
 
     def linear_at(self, x, s, d):
         """The linear outputs of one step at the primal carry x and slices s, as a function of its linear inputs."""
@@ -81,55 +79,52 @@ class Sweep:
         x_out, y = self.g(args)
         return [*pick(self.x_lin, x_out), *pick(self.y_lin, y)]
 
+    def carries(self, trips: Trips, x, s):
+        """Every step's primal carry, stacked.
+
+        Each is written when it has been computed. Written before its step, as a scan's output is, XLA copies it first and
+        compiles a kernel for the step that is not the one of the first pass.
+        """
+        place = lambda k: trips.length - 1 - k if trips.reverse else k
+
+        def step(k, state):
+            x, stacks = state
+            at = [lax.dynamic_index_in_dim(a, place(k), keepdims=False) for a in s]
+            x = self.primal([*self.c, *x, *at])[0]
+            return x, [lax.dynamic_update_index_in_dim(a, v, place(k + 1), 0) for a, v in zip(stacks, x, strict=True)]
+
+        stacks = [lax.broadcast(v, (trips.length,)) for v in x]
+        unroll = _order(trips)["unroll"]
+        return lax.fori_loop(0, trips.length - 1, step, (list(x), stacks), unroll=unroll)[1] if x else []
+
     def forward(self, trips: Trips, step, x, s):
         """Run a piece from the primal carry x; what step(x, s) -> (next x, stored) stores, stacked."""
-        f = lambda x, s: step(x, s)
-        return lax.scan(f, list(x), list(s), reverse=trips.reverse, **_order(trips))[1]
+        return lax.scan(lambda x, s: step(x, s), list(x), list(s), reverse=trips.reverse, **_order(trips))[1]
 
-    def back(self, trips: Trips, linear, stored, s, state, uy, spare: int):
+    def back(self, trips: Trips, linear, stored, s, state, uy, spare: int = 0):
         """Transpose a piece step by step, from the last to the first: linear(stored, s, d) -> linear outputs."""
         gc, u = list(state[0]), list(state[1])
         rows = [*stored, *s, *uy]
-        sizes = (len(stored), len(s), len(uy))
-
-        def transposed(*args):
-            u, rows = split(args, len(gc_u[1]), len(avals))
-            stored, s, uy = split(rows, *sizes)
-            return self.transposed(lambda d: linear(stored, s, d), u, uy)
-
-        gc_u = (gc, u)
-        avals = [api.row_aval(trips.length, jax.typeof(a)) for a in rows]
-        jaxpr, consts = api.trace_flat(transposed, [*map(jax.typeof, u), *avals])
-        if inplace.applies(self.g.jaxpr) and inplace.has_hazard(jaxpr):
-            run_step = lambda u, rows: inplace.reads_first(jaxpr, [*consts, *u, *rows])
-            return self._each(trips, run_step, gc, u, rows)
-        gathered = self._gathered(jaxpr, len(consts), len(u), len(stored) + len(s))
-        at_once = rows_at_once(trips.length, gathered.step_bytes, spare) if any(gathered.waits) else 1
-        if at_once == 1:
-            run_step = lambda u, rows: api.eval_jaxpr(jaxpr, (), *consts, *u, *rows)
-            return self._each(trips, run_step, gc, u, rows)
-        return self._gathering(trips, gathered, consts, at_once, gc, u, rows)
-
-    def _gathered(self, jaxpr, num_consts: int, num_u: int, num_stacks: int) -> Gathered:
-        start = num_consts + num_u
-        return Gathered(jaxpr, num_consts, len(self.dc_avals), jaxpr.invars[start : start + num_stacks])
-
-    def _each(self, trips: Trips, run_step, gc, u, rows):
-        """Add up the cotangents of the constants at every step."""
+        one = lambda arrays: [api.row_aval(trips.length, jax.typeof(a)) for a in arrays]
+        jaxpr, consts, run = self.transposed(linear, u, one(stored), one(s), one(uy))
+        if spare and not self.hazard(jaxpr):
+            first = len(consts) + len(u)
+            gathered = Gathered(jaxpr, len(consts), len(gc), jaxpr.invars[first : first + len(stored) + len(s)])
+            if any(gathered.waits) and trips.length * gathered.step_bytes <= spare:
+                return self._gathering(trips, gathered, consts, gc, u, rows)
 
         def step(state, rows):
             gc, u = state
-            gc2, u, us = split(run_step(u, rows), len(gc), len(u), len(self.ds_avals))
+            gc2, u, us = run([*u, *rows])
             return (_add(gc, gc2), u), us
 
         return lax.scan(step, (gc, u), rows, reverse=not trips.reverse, **_order(trips))
 
-    def _gathering(self, trips: Trips, gathered: Gathered, consts, at_once: int, gc, u, rows):
-        """The same with the sums that wait multiplied once in `at_once` steps."""
+    def _gathering(self, trips: Trips, gathered: Gathered, consts, gc, u, rows):
+        """The same with the sums that wait multiplied once, at the piece's end."""
         jaxpr, num_fixed = gathered.jaxpr, len(consts)
         fixed = dict(zip(jaxpr.invars[:num_fixed], consts, strict=True))
         invars = jaxpr.invars[num_fixed:]
-        few = dataclasses.replace(trips, length=at_once)
         now = [not w for w in gathered.waits]
 
         def step(state, rows):
@@ -139,19 +134,11 @@ class Sweep:
             gc2, kept, u, us = split(out, len(gc), len(gathered.kept), len(u), len(self.ds_avals))
             return (_add(gc, gc2), u), (kept, us)
 
-        def some(state, rows):
-            gc, u = state
-            summed = (pick(now, gc), u)
-            (partial, u), (kept, us) = lax.scan(step, summed, rows, reverse=not trips.reverse, **_order(few))
-            stacks = dict(zip([*invars[len(u) :], *gathered.kept], [*rows, *kept], strict=True))
-            later = _add(omit(now, gc), gathered.multiply(fixed, stacks))
-            return (merge(now, partial, later), u), us
-
-        if at_once == trips.length:
-            return some((gc, u), rows)
-        cut = [a.reshape(trips.length // at_once, at_once, *a.shape[1:]) for a in rows]
-        state, us = lax.scan(some, (gc, u), cut, reverse=not trips.reverse)
-        return state, [a.reshape(trips.length, *a.shape[2:]) for a in us]
+        state = (pick(now, gc), u)
+        (partial, u), (kept, us) = lax.scan(step, state, rows, reverse=not trips.reverse, **_order(trips))
+        stacks = dict(zip([*invars[len(u) :], *gathered.kept], [*rows, *kept], strict=True))
+        later = _add(omit(now, gc), gathered.multiply(fixed, stacks))
+        return (merge(now, partial, later), u), us
 
     def over_nothing(self, trips: Trips, x, s, state, uy):
         """Keep only the carry at the piece's start, and run from it again for every step."""
@@ -167,27 +154,35 @@ class Sweep:
         def back(state, inputs):
             gc, u = state
             k, s, uy = inputs
-            gc2, u, us = self.step(carry_at(k), s, u, uy)
+            gc2, u, us = run([*u, *carry_at(k), *s, *uy])
             return (_add(gc, gc2), u), us
 
+        gc, u = list(state[0]), list(state[1])
+        one = lambda arrays: [api.row_aval(trips.length, jax.typeof(a)) for a in arrays]
+        *_, run = self.transposed(self.linear_at, u, list(map(jax.typeof, x)), one(s), one(uy))
         order = jnp.arange(trips.length, dtype=jnp.int32)
         order = order[::-1] if trips.reverse else order
-        return lax.scan(back, state, (order, list(s), list(uy)), length=trips.length, reverse=not trips.reverse)
+        return lax.scan(back, (gc, u), (order, list(s), list(uy)), length=trips.length, reverse=not trips.reverse)
 
-    def step(self, x, s, u, uy):
-        """The transpose of one step at the primal carry x and slices s: cotangents of constants, carries and slices."""
-        transposed = lambda *cts: self.transposed(lambda d: self.linear_at(x, s, d), *split(cts, len(u), len(uy)))
-        out = transposed(*u, *uy)
-        if inplace.applies(self.g.jaxpr):
-            jaxpr, consts = api.trace_flat(transposed, [jax.typeof(t) for t in (*u, *uy)])
-            if inplace.has_hazard(jaxpr):
-                out = inplace.reads_first(jaxpr, [*consts, *u, *uy])
-        return split(out, len(self.dc_avals), len(self.dx_avals), len(self.ds_avals))
+    def hazard(self, jaxpr) -> bool:
+        return inplace.applies(self.g.jaxpr) and inplace.has_hazard(jaxpr)
 
-    def transposed(self, linear, u, uy) -> list[Any]:
-        """Cotangents of the linear inputs of `linear`, a function of all of them."""
+    def transposed(self, linear, u, stored, s, uy):
+        """The transpose of one step, linear(stored, s, d) -> linear outputs, for inputs of these types.
+
+        Returns a jaxpr, the constants that lead its inputs, and the function (u, stored, s, uy), flat, to the cotangents of
+        constants, carries and slices.
+        """
         avals = [*self.dc_avals, *self.dx_avals, *self.ds_avals]
-        return list(jax.linear_transpose(lambda *d: linear(d), *avals)([*u, *uy]))
+
+        def transpose(*args):
+            u_, stored_, s_, uy_ = split(args, len(u), len(stored), len(s), len(uy))
+            return list(jax.linear_transpose(lambda *d: linear(stored_, s_, d), *avals)([*u_, *uy_]))
+
+        jaxpr, consts = api.trace_flat(transpose, [*map(jax.typeof, u), *stored, *s, *uy])
+        evaluate = inplace.reads_first if self.hazard(jaxpr) else lambda jaxpr, args: api.eval_jaxpr(jaxpr, (), *args)
+        groups = len(self.dc_avals), len(self.dx_avals), len(self.ds_avals)
+        return jaxpr, consts, lambda args: split(evaluate(jaxpr, [*consts, *args]), *groups)
 
 
 def _order(trips: Trips) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .body import Body
+from .contractions import worth
 from .cost import StepCost, machine, step_cost
 from .schedule import Schedule, Trips
 
@@ -182,18 +183,16 @@ def full_choice(trips: Trips, cost: StepCost) -> Choice:
 REST = 1.15
 """Blocks that leave a rest are taken for slower by this much: the rest is the sweep's code once more."""
 
-SPARE = 4
-"""A sweep may use one part in so many of what it stores to gather products over several steps (contractions.py)."""
-
 
 def block_choice(trips: Trips, cost: StepCost, blocks: Sequence[int], inner: str, limit: float = math.inf) -> Choice:
-    """A schedule's choice; with what it stores, a sweep uses no more than `limit` bytes."""
+    """A schedule's choice. To gather products (contractions.py) a sweep may use as much again as it stores; `limit` bytes
+    hold both."""
     slots = slots_of(trips.length, blocks)
     if inner == "residuals":
         stored = sum(slots[:-1]) * cost.carry_bytes + slots[-1] * cost.stored_bytes
     else:
         stored = held(slots, inner) * cost.carry_bytes
-    spare = int(max(0, min(stored // SPARE, limit - stored)))
+    spare = int(max(0, min(stored, limit - stored))) if worth(trips.length, cost.gathered_bytes) else 0
     schedule = Schedule(trips.length, tuple(blocks), inner, trips.reverse, trips.unroll, spare)
     seconds = cost.in_blocks(trips.length, len(blocks), slots[-1], inner)
     return Choice(schedule, stored, seconds * (REST if schedule.rest else 1.0))

@@ -84,6 +84,11 @@ def nbytes(aval: Any) -> int:
     return math.prod(shape) * dtype.itemsize
 
 
+def sum_seconds(nbytes: int) -> float:
+    """Expected time of adding one array to another in place."""
+    return 3 * nbytes / machine().near
+
+
 def seconds(jaxpr: Any) -> float:
     """Expected time of one evaluation of a jaxpr."""
     inner = jaxpr.jaxpr if hasattr(jaxpr, "jaxpr") else jaxpr
@@ -128,4 +133,4 @@ def _jaxprs(value: Any):
             yield from _jaxprs(v)
 
 
-__all__ = ["Machine", "equation_seconds", "machine", "nbytes", "seconds"]
+__all__ = ["Machine", "equation_seconds", "machine", "nbytes", "seconds", "sum_seconds"]

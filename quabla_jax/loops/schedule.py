@@ -39,7 +39,7 @@ class Schedule:
     reverse: bool = False
     unroll: int = 1
     spare: int = 0
-    """Bytes that the sweep may use on top of what it stores, to gather products over several steps (contractions.py)."""
+    """Bytes that the sweep may use on top of what it stores, to gather products over whole pieces (contractions.py)."""
 
     def __post_init__(self):
         assert self.length >= 1 and self.blocks and self.inner in ("carry", "residuals", "rerun"), self

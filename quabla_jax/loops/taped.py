@@ -10,42 +10,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax import lax
 
 from ..lowering import jax_api as api
-from ._lists import merge, omit, pick, split
+from ._lists import merge, omit, pick
 from .body import Batched, Body
+from .counted_sweep import Sweep
+from .schedule import Schedule
 
 __all__ = ["taped_jvp", "taped_linearize"]
 
 
 def _sweep(g: Body, lin, y_lin, plan, p, u, uy) -> list[Any]:
     """Vjp[g, lin](p; u, uy) with the whole tape: cotangents of constants, carries and slices in `lin`."""
-    c_lin, x_lin, s_lin = map(list, g.groups(lin))
-    c, x, s = split(p, *[len(m) - sum(m) for m in (c_lin, x_lin, s_lin)])
-    avals: list[Any] = [pick(m, a) for m, a in zip((c_lin, x_lin, s_lin), g.groups(g.avals), strict=True)]
-    primal = g.known(lin, [False] * g.num_ys)
-    order: dict[str, Any] = dict(length=plan.length)
-
-    def forward(x, s):
-        return primal([*c, *x, *s])[0], x
-
-    def transposed(x, s, u, uy):
-        def f(dc, dx, ds):
-            x_out, y = g([*merge(c_lin, dc, c), *merge(x_lin, dx, x), *merge(s_lin, ds, s)])
-            return pick(x_lin, x_out), pick(y_lin, y)
-
-        return jax.linear_transpose(f, *avals)((list(u), list(uy)))
-
-    def back(state, inputs):
-        gc, u = state
-        x, s, uy = inputs
-        gc2, u, us = transposed(x, s, u, uy)
-        return (list(map(jax.numpy.add, gc, gc2)), list(u)), list(us)
-
-    _, xs = lax.scan(forward, list(x), list(s), reverse=plan.reverse, **order)
-    state = ([api.zeros_like_aval(a) for a in avals[0]], list(u))
-    (gc, u), us = lax.scan(back, state, (xs, list(s), list(uy)), reverse=not plan.reverse, **order)
+    one = Schedule(plan.length, (plan.length,), "carry", plan.reverse, plan.unroll)
+    sweep = Sweep(g, lin, y_lin, one, p)
+    # the carries as a scan's outputs: JAX's derivative of a loop that writes them into an array copies the array
+    step = lambda x, s: (sweep.primal([*sweep.c, *x, *s])[0], list(x))
+    xs = sweep.forward(one.trips, step, sweep.x0, sweep.s)
+    state = ([api.zeros_like_aval(a) for a in sweep.dc_avals], u)
+    (gc, u), us = sweep.back(one.trips, sweep.linear_at, xs, sweep.s, state, uy)
     return [*gc, *u, *us]
 
 

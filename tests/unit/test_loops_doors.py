@@ -195,6 +195,26 @@ def test_sharded_carries_stay_sharded():
     assert jax.typeof(got) == jax.typeof(want)
 
 
+@pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four (virtual) devices")
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_mapped_cond_over_an_explicitly_sharded_axis(order):
+    m = mesh(jax.sharding.AxisType.Explicit)
+
+    def f(scan, x):
+        step = lambda c, _: (lax.cond(jnp.sum(c) > 0.5, jnp.sin, lambda v: v * v, c), None)
+        return jnp.sum(scan(step, x, None, 5)[0])
+
+    def derivative(scan):
+        g = jax.grad(lambda x: f(scan, x))
+        return jax.jit(jax.vmap(g if order == 1 else jax.grad(lambda x: jnp.sum(jnp.cos(g(x))))))
+
+    with jax.set_mesh(m):
+        x = jax.device_put(jnp.linspace(0.1, 1, 8).reshape(4, 2), NamedSharding(m, P("d")))
+        got, want = (derivative(s)(x) for s in (lambda *a: loops.scan(*a, checkpoint=Forced((2,))), lax.scan))
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+    assert jax.typeof(got) == jax.typeof(want)
+
+
 def test_a_while_loop_in_the_body_keeps_forward_mode():
     def f(scan):
         def body(c, x):

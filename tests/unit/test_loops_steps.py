@@ -7,8 +7,9 @@ import pytest
 from jax import lax
 
 from quabla_jax import loops
-from quabla_jax.loops.contractions import THIN, rows_at_once
-from quabla_jax.loops.plan import Budget, Forced, decide
+from quabla_jax.loops import contractions
+from quabla_jax.loops.cost import step_cost
+from quabla_jax.loops.plan import Budget, Forced, choose
 from quabla_jax.loops.region import body_of
 from quabla_jax.loops.schedule import Trips
 from quabla_jax.loops.steps import Parts
@@ -84,7 +85,13 @@ def dots(f):
     return [line for line in text.splitlines() if "dot_general" in line and "contracting_dims = [0, " in line]
 
 
-# 24 = one block, its steps gathered at once; 12 in chunks of 4; 5 leaves a rest of 4
+@pytest.fixture
+def always_worth(monkeypatch):
+    monkeypatch.setattr(contractions, "COMPILATION", 0.0)
+
+
+# 24 = one block; 5 leaves a rest of 4
+@pytest.mark.usefixtures("always_worth")
 @pytest.mark.parametrize(("block", "order"), [(24, 1), (12, 1), (5, 1), (12, 2)])
 @pytest.mark.parametrize("inner", ["carry", "residuals"])
 def test_gathered_products_match_lax(block, inner, order):
@@ -99,31 +106,29 @@ def test_gathered_products_match_lax(block, inner, order):
     np.testing.assert_allclose(derivative(ours)(weight()), derivative(plain)(weight()), rtol=1e-11, atol=1e-11)
 
 
-def test_products_are_gathered_where_there_is_room():
-    def thin(checkpoint):
+def test_products_are_gathered_where_there_is_room_and_it_pays(always_worth, monkeypatch):
+    def thin(checkpoint, length=4096):
         step = lambda W: lambda x, _: (x - 0.1 * jnp.tanh(W @ x), None)
         x = jnp.ones((N, COLUMNS))
-        return jax.grad(lambda W: jnp.sum(loops.scan(step(W), x, None, 4096, checkpoint=checkpoint)[0]))
+        return jax.grad(lambda W: jnp.sum(loops.scan(step(W), x, None, length, checkpoint=checkpoint)[0]))
 
-    assert dots(thin("sqrt"))
+    blocks = Forced((64,), "residuals")
+    assert dots(thin(blocks))
+    assert not dots(thin("sqrt"))  # no room for the operands of a whole block
     assert not dots(thin(64))  # a number of carries is a number of carries
+    monkeypatch.setattr(contractions, "COMPILATION", 0.1)
+    assert not dots(thin(blocks, 2048))  # a run saves less than a millisecond
 
 
-def test_a_budget_bounds_what_is_gathered_too():
+def test_a_budget_bounds_what_is_gathered_too(always_worth):
     step = lambda W, x: x - 0.1 * jnp.tanh(W @ x)
     from quabla_jax.lowering import jax_api as api
 
     x = jnp.ones((N, COLUMNS))
     g = body_of(api.as_closed(jax.make_jaxpr(lambda W, x: [step(W, x)])(weight(), x)), (1, 1, 0))
     h = g.dual([True, True], [])
-    for budget in (8_000, 9_000, 20_000, 100_000):
-        plan = decide(Trips(1024, request=Budget(budget)), h, (False, True, False, True), ())
-        assert plan is None or plan.spare <= budget // 4
-
-
-def test_steps_at_once():
-    assert rows_at_once(64, 10, 640) == 64
-    assert rows_at_once(64, 10, 639) == 32
-    assert rows_at_once(64, 10, 39) == 1  # fewer than four at once do not pay
-    assert rows_at_once(61, 10, 600) == 1  # nothing divides 61
-    assert THIN >= 8
+    cost = step_cost(h, (False, True, False, True), ())
+    choices = [choose(Trips(1024), cost, Budget(budget)) for budget in (8_000, 9_000, 20_000, 100_000)]
+    assert any(c.schedule and c.schedule.spare for c in choices)
+    for budget, choice in zip((8_000, 9_000, 20_000, 100_000), choices, strict=True):
+        assert choice.schedule is None or choice.stored + choice.schedule.spare <= budget
