@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import json
 import multiprocessing
 import os
 import pathlib
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -68,36 +70,51 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _batches(cells: list) -> list[list]:
-    """Cells of one case together, so that its reference runs once; the slow and the many first, so that no worker ends alone."""
+    """Cells of one case together, so that its reference runs once; the slow, the fuzz's whole programs and the many first, so
+    that no worker ends alone."""
     from .case import CASES
 
     by_case: dict[str, list] = {}
     for cell in cells:
         by_case.setdefault(cell.case, []).append(cell)
-    return sorted(by_case.values(), key=lambda batch: (CASES[batch[0].case].slow, len(batch)), reverse=True)
+    weight = lambda case, batch: (case.slow, case.family == "fuzz", len(batch))
+    return sorted(by_case.values(), key=lambda batch: weight(CASES[batch[0].case], batch), reverse=True)
 
 
-def _start_worker(pool: bool = True) -> None:
-    if pool:  # Ctrl-C is for the parent, which ends its workers
+def _start_worker(folder: str | None = None) -> None:
+    """folder: where a process of the pool keeps what it compiles while the run lasts. A quarter of what XLA is given it has
+    had before: the same loop from another case, and all of it again once the process has forgotten its programs."""
+    if folder is not None:  # Ctrl-C is for the parent, which ends its workers
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     import jax
 
+    if folder is not None:
+        jax.config.update("jax_compilation_cache_dir", os.path.join(folder, str(os.getpid())))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        gc.set_threshold(100_000, 20, 100)  # a trace is many small objects that live as long as it does
     jax.config.update("jax_enable_x64", True)
     import warnings
 
     warnings.simplefilter("ignore")
     from . import cases  # noqa: F401 - registers them
 
+    if folder is not None:
+        gc.freeze()
+
 
 def _run(batches: list[list], jobs: int) -> Iterator[list[dict]]:
     from .runner import run_case
 
     if jobs <= 1:
-        _start_worker(pool=False)
+        _start_worker()
         yield from map(run_case, batches)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker) as pool:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=(folder,)) as pool,
+    ):
         futures = [pool.submit(run_case, batch) for batch in batches]
         try:
             for future in as_completed(futures):
