@@ -7,11 +7,15 @@ import inspect
 import os
 import re
 import sys
+import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
+
+from ._files import checked_path
 
 __all__ = ["check_call", "function_at", "parameters_in", "shape_of", "size_of"]
 
@@ -79,11 +83,15 @@ def size_of(text: str) -> int:
 
 def parameters_in(path: str | os.PathLike) -> dict[str, Any]:
     """A nested dict of arrays from an .npz file whose names are dotted paths ("layers.w"); nothing is unpickled."""
+    path = checked_path("--params", path)
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise ValueError("it holds one array without a name; write it with numpy.savez(path, name=array)")
+        with loaded as archive:
             flat = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, KeyError) as error:
-        raise ValueError(f"{os.fspath(path)!r} is no .npz file of arrays: {error}") from error
+    except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        raise ValueError(f"{path!r} is no .npz file of arrays: {error}") from error
     tree: dict[str, Any] = {}
     for name, array in flat.items():
         *parents, leaf = name.split(".")

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ._boxes import Box, regions
-from ._files import write_text
+from ._cycles import refusing_cycles
+from ._files import checked_path, write_text
 
 __all__ = ["Drawing", "draw"]
 
@@ -115,12 +116,13 @@ class Drawing:
     def save(self, path: str | os.PathLike) -> None:
         """Write .txt, .svg or .html, by the ending; the file appears whole or not at all."""
         kinds = {".txt": lambda: str(self) + "\n", ".svg": self.svg, ".html": self.html}
-        suffix = pathlib.Path(path).suffix
+        suffix = pathlib.Path(checked_path("Drawing.save", path)).suffix
         if suffix not in kinds:
-            raise ValueError(f"cannot draw to {str(path)!r}: the name must end in {', '.join(kinds)}")
-        write_text(path, kinds[suffix]())
+            raise ValueError(f"Drawing.save: cannot draw to {str(path)!r}: the name must end in {', '.join(kinds)}")
+        write_text(path, kinds[suffix](), "Drawing.save")
 
 
+@refusing_cycles
 def draw(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Drawing:
     """Draw the regions of fun(*args): loops with trip counts and carries, branches, captures, checkpoints, bytes, flops.
 

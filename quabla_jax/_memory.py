@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from ._boxes import bytes_text
-from ._files import atomic_path
+from ._cycles import refusing_cycles
+from ._files import atomic_path, picture_kind
 from .loops.body import Body
 from .loops.cost import step_cost
 from .loops.plan import checkpointing, choose
@@ -89,6 +89,7 @@ class MemoryReport:
 
     def plot(self, path: str | os.PathLike) -> None:
         """Write bars of the compiled sizes and of each loop's full tape and plan as PNG or SVG (needs matplotlib)."""
+        kind = picture_kind("MemoryReport.plot", path)
         import matplotlib
 
         matplotlib.use("Agg")
@@ -104,8 +105,8 @@ class MemoryReport:
         right.set(xscale="log", xlabel="bytes", title="what each loop stores")
         if known:
             right.legend(frameon=False)
-        with atomic_path(path) as temporary:
-            figure.savefig(temporary, dpi=130, format=pathlib.Path(path).suffix[1:] or "png")
+        with atomic_path(path, "MemoryReport.plot") as temporary:
+            figure.savefig(temporary, dpi=130, format=kind)
         plt.close(figure)
 
 
@@ -164,6 +165,7 @@ def _inside(eqn: Any) -> list[Any]:
     return [g.jaxpr] if isinstance(g, Body) else jax_api.inner_jaxprs(eqn)
 
 
+@refusing_cycles
 def memory_report(fun: Callable[..., Any], *args: Any, compiled: bool = True) -> MemoryReport:
     """What the reverse pass of fun(*args) stores, loop by loop, and what the compiler says of the whole gradient.
 

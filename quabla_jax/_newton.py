@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from . import _factor
+from ._cycles import refusing_cycles
 from ._solver import check_args, check_capture, checked, finish, floating_operand, positive_int, tolerance
 from .arrays import concrete
 
@@ -85,6 +86,7 @@ def _dense_solve(linear, y: jax.Array) -> jax.Array:
     return jnp.linalg.solve(matrix, y)
 
 
+@refusing_cycles
 @concrete
 def newton(
     f: Callable[..., Any],

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import pathlib
 from dataclasses import dataclass
 from typing import Any
 
 from ._arguments import size_of
 from ._boxes import bytes_text
-from ._files import atomic_path
+from ._files import atomic_path, picture_kind
 from .loops.plan import Budget, LoopPlan, plan_loop
 
 __all__ = ["Row", "plot_plans", "table"]
@@ -51,6 +50,7 @@ def table(length: int, carry: str, residual: str | None, budget: str | None) -> 
 
 def plot_plans(rows: list[Row], path: str | os.PathLike) -> None:
     """Stored bytes against extra forward steps, one point a plan."""
+    kind = picture_kind("plot_plans", path)
     import matplotlib
 
     matplotlib.use("Agg")
@@ -69,6 +69,6 @@ def plot_plans(rows: list[Row], path: str | os.PathLike) -> None:
                 fontsize=8,
             )
     axes.set(xscale="log", xlabel="bytes stored", ylabel="extra forward runs of a step", title="plans of one loop")
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=130, format=pathlib.Path(path).suffix[1:] or "png")
+    with atomic_path(path, "plot_plans") as temporary:
+        figure.savefig(temporary, dpi=130, format=kind)
     plt.close(figure)

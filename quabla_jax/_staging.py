@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import tree_util
 
+from ._cycles import refuse_cycles
 from .arrays import asarray
 from .errors import TracerError
 from .lowering import jax_api
@@ -218,6 +219,7 @@ def stage(fun: Callable[..., Any], avals: Sequence[Any]) -> Staged:
     def flat(*tracers):
         with jax.ensure_compile_time_eval(), collecting_checks() as flags:
             result = fun(*tracers)
+        refuse_cycles("the result of a transformed function", result)
         leaves, tree = tree_util.tree_flatten(result)
         arrays, marked = [], []
         for leaf in leaves:
@@ -282,7 +284,8 @@ def _stops(node: Any) -> bool:
 
 
 def tree_leaves(tree: Any) -> tuple[list, Any]:
-    """Leaves, of any kind, and structure under Quabla's container rules."""
+    """Leaves, of any kind, and structure under Quabla's container rules. ValueError for a container in itself."""
+    refuse_cycles("an argument or a result", tree)
     return tree_util.tree_flatten(tree, is_leaf=_stops)
 
 

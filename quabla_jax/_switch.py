@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax, tree_util
 
 from . import loops
+from ._cycles import refusing_cycles
 from ._regions import region
 from ._staging import Output, Staged, abstract, is_array, is_tracer, quabla_errors, shape_text, strong
 from .arrays import asarray
@@ -19,6 +20,7 @@ from .dtypes import short
 __all__ = ["switch"]
 
 
+@refusing_cycles
 def switch(index: Any, branches: Sequence[Callable[..., Any]], operands: Any = ()) -> Any:
     """Runs one of n branches: `branches[index](*operands)`, the index clamped to [0, n - 1].
 

@@ -78,6 +78,7 @@ if typer is not None:
     ) -> None:
         """Write a JAX function for another target. Files appear whole or not at all."""
         from ._arguments import check_call, function_at, parameters_in, shape_of
+        from ._files import target_of
 
         if to not in ("torchscript", "pt2", "mlx"):
             raise typer.BadParameter(f"{to!r}: expected torchscript, pt2 or mlx")
@@ -85,11 +86,10 @@ if typer is not None:
         args = [shape_of(text) for text in arg or []]
         tree = parameters_in(params) if params else None
         check_call(fun, [*([tree] if params else []), *args])
-        path = (
-            output.with_suffix({"torchscript": ".pt", "pt2": ".pt2", "mlx": ".txt"}[to])
-            if not output.suffix
-            else output
-        )
+        path = output
+        if not output.suffix and output.name:
+            path = output.with_suffix({"torchscript": ".pt", "pt2": ".pt2", "mlx": ".txt"}[to])
+        target_of("--output", path)  # said before the work, not after it
         if to == "mlx":
             from . import mlx_backend
             from ._files import write_text

@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax, tree_util
 
 from . import dtypes
+from ._cycles import refuse_cycles
 from ._programs import Arguments, function_name, split
 from ._staging import (
     Output,
@@ -158,6 +159,7 @@ class custom_vjp(_Custom):
             raise AttributeError(
                 f"no VJP is defined for custom_vjp function {function_name(self.fun)}; call defvjp first"
             )
+        refuse_cycles(repr(self), args)
         arguments, nondiff = self._take_apart(args)
         if self._runs_plainly(arguments):
             return self.fun(*args)
@@ -255,6 +257,7 @@ class custom_vjp(_Custom):
         if part is None or (tree.num_leaves != 1 and isinstance(part, (int, float)) and part == 0):
             leaves = [None] * len(owned)
         else:
+            refuse_cycles(f"the cotangent bwd of {self!r} returns for argument {position}", part)
             leaves, structure = tree_util.tree_flatten(part, is_leaf=lambda x: x is None)
             if structure != tree_util.tree_structure(tree_util.tree_unflatten(tree, [0] * tree.num_leaves)):
                 wanted = "an array" if tree_util.treedef_is_leaf(tree) else structure_text(tree)
@@ -316,6 +319,7 @@ class custom_jvp(_Custom):
             raise AttributeError(
                 f"no JVP is defined for custom_jvp function {function_name(self.fun)}; call defjvp first"
             )
+        refuse_cycles(repr(self), args)
         arguments, nondiff = self._take_apart(args)
         if self._runs_plainly(arguments):
             return self.fun(*args)
@@ -361,6 +365,7 @@ class custom_jvp(_Custom):
         if pair[1] is None:
             leaves = [None] * staged.tree.num_leaves
         else:
+            refuse_cycles(what, pair[1])
             leaves, tree = tree_util.tree_flatten(pair[1], is_leaf=lambda x: x is None)
             if len(leaves) != staged.tree.num_leaves:
                 raise TypeError(f"{what} has structure {structure_text(tree)}, expected {structure_text(staged.tree)}")
@@ -397,6 +402,7 @@ class _Checkpoint:
         return f"checkpoint({function_name(self.fun)})"
 
     def __call__(self, *args: Any) -> Any:
+        refuse_cycles(repr(self), args)
         count = len(args)
         arguments = Arguments(args, static=tuple(n % count for n in self.static_argnums if -count <= n < count))
         if jax_api.no_trace_active() and not any(map(is_tracer, arguments.arrays)):

@@ -18,6 +18,7 @@ from jax import lax, tree_util
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from ._cycles import refuse_cycles
 from .arrays import is_tracer
 from .errors import UnsupportedOperationError
 
@@ -147,6 +148,7 @@ def value_and_grad(
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
             raise TypeError("distributed.value_and_grad takes positional arguments only")
+        refuse_cycles("distributed.value_and_grad", args)
         mapped = _positions(shard_argnums, len(args), "shard_argnums")
         wanted = _positions(argnums, len(args), "argnums")
         _check_call(args, mapped, wanted, mesh.size)

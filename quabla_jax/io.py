@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._files import atomic_path
+from ._files import atomic_path, checked_path, saying_where
 from .arrays import is_tracer
 
 __all__ = ["load", "save"]
@@ -29,6 +29,7 @@ VERSION = 1
 HEADER_LIMIT = 256 * 2**20
 DEPTH_LIMIT = 200
 RANK_LIMIT = 64  # NumPy's
+CHUNK = 16 * 2**20
 _LENGTH = struct.Struct("<Q")
 _CODES = {"float64": "<f8", "float32": "<f4", "bool": "|b1"}
 
@@ -40,20 +41,41 @@ def save(file: Any, tree: Any) -> None:
         tree: arrays (float64, float32, bool), None, bool, int, float and str in dicts (str or int keys), lists and
             tuples.
     Raises:
-        TypeError: any other leaf, container or key, and traced values. ValueError: a tree nested over 200 deep. OSError: the path cannot be written; a file that
-            was there stays as it was.
+        TypeError: any other leaf, container or key, and traced values; a file that is neither a path nor a binary file object.
+        ValueError: a tree nested over 200 deep; a path with a null byte. OSError: the path cannot be written; a file that was
+            there stays as it was.
     """
+    stream = _is_stream(file, "write")
     blocks: list[bytes] = []
     node = _encode(tree, blocks, [0], 0)
     header = json.dumps({"format": "quabla", "version": VERSION, "tree": node}, allow_nan=False, separators=(",", ":"))
     encoded = header.encode()
     parts = [MAGIC, _LENGTH.pack(len(encoded)), encoded, *blocks]
-    if hasattr(file, "write"):
+    if stream:
         for part in parts:
             file.write(part)
         return
-    with atomic_path(os.fsdecode(file)) as temporary, open(temporary, "wb") as handle:
+    with atomic_path(file, "quabla.save") as temporary, open(temporary, "wb") as handle:
         handle.writelines(parts)
+
+
+def _is_stream(file: Any, method: str) -> bool:
+    """Whether `file` is a binary file object with that method; where it is no path either, the error says so.
+
+    Raises:
+        TypeError: neither, or a stream of text. ValueError: no possible path.
+    """
+    function = {"read": "load", "write": "save"}[method]
+    if isinstance(file, _io.TextIOBase):
+        mode = {"read": "rb", "write": "wb"}[method]
+        raise TypeError(
+            f"quabla.{function}: file must be a binary file object, got a {type(file).__name__} of text; open it with {mode!r}"
+        )
+    if callable(getattr(file, method, None)) and not isinstance(file, type):
+        return True
+    order = " (the file comes first: save(file, tree))" if method == "write" else ""
+    checked_path(f"quabla.{function}", file, "file", f" or a binary file object with a {method} method{order}")
+    return False
 
 
 def _encode(value: Any, blocks: list[bytes], offset: list[int], depth: int) -> dict[str, Any]:
@@ -96,11 +118,14 @@ def load(file: Any) -> Any:
     """Reads what `save` wrote, from a path or a binary file object; dicts keep their order.
 
     Raises:
-        ValueError: no such file format, another version, a truncated file, a damaged header. FileNotFoundError.
+        ValueError: no such file format, another version, a truncated file, a damaged header; a path with a null byte.
+        TypeError: neither a path nor a binary file object. OSError: the file is missing or cannot be opened.
     """
-    if hasattr(file, "read"):
+    if _is_stream(file, "read"):
         return _read(file)
-    with open(os.fsdecode(file), "rb") as handle:
+    with saying_where("quabla.load"):
+        handle = open(os.fsdecode(file), "rb")
+    with handle:
         return _read(handle)
 
 
@@ -117,7 +142,36 @@ def _read(stream: Any) -> Any:
     encoded = stream.read(min(size, HEADER_LIMIT))
     if len(encoded) < size:
         raise ValueError("truncated quabla save file (incomplete header)")
-    return _Decoder(stream.read()).node(_header(encoded), 0)
+    tree = _header(encoded)
+    return _Decoder(_data(stream, _extent(tree))).node(tree, 0)
+
+
+def _extent(tree: Any) -> int:
+    """How many bytes of data the arrays of a header reach over; what is no sound node counts as none."""
+    reach, nodes, depth = 0, [tree], 0
+    while nodes and depth <= DEPTH_LIMIT + 1:
+        below: list[Any] = []
+        for node in nodes:
+            if not isinstance(node, dict):
+                continue
+            if node.get("type") == "array" and type(node.get("offset")) is int and type(node.get("nbytes")) is int:
+                reach = max(reach, node["offset"] + node["nbytes"])
+            below += [x for field in ("items", "values") if type(node.get(field)) is list for x in node[field]]
+        nodes, depth = below, depth + 1
+    return reach
+
+
+def _data(stream: Any, extent: int) -> bytes:
+    """The first `extent` bytes of what is left, or as many as there are: neither an endless stream nor a header's claim is
+    taken at its word."""
+    left = _remaining(stream)
+    if left is not None:
+        return stream.read(min(left, extent))
+    parts, missing = [], extent
+    while missing > 0 and (part := stream.read(min(missing, CHUNK))):
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)
 
 
 def _remaining(stream: Any) -> int | None:

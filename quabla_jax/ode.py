@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax, tree_util
 
 from . import _ode_steps, control, dtypes, loops
+from ._cycles import refusing_cycles
 from ._solver import check_capture, split_arrays
 from ._staging import strong
 from .arrays import any_tracer, asarray, concrete, is_tracer
@@ -260,6 +261,7 @@ def _check_call(f: Any, method: Any, args: Any, t_span: Any) -> None:
 
 
 @concrete
+@refusing_cycles
 def odeint(
     f: Callable[..., Any],
     y0: Any,

@@ -15,6 +15,7 @@ import numpy as np
 from jax import tree_util
 
 from . import dtypes
+from ._cycles import refusing_cycles
 from ._forward import refuse_custom_vjp, uses_custom_vjp
 from ._jit import jit
 from ._programs import (
@@ -188,6 +189,7 @@ class _Direct(Transform):
         self.name, self.options = name, options
 
 
+@refusing_cycles
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple:
     """The value of `fun` at `primals` and the function that pulls cotangents back.
 
@@ -301,6 +303,7 @@ def _matching(leaf: Any, like: Any, what: str) -> jax.Array:
 # ---- forward mode: jvp -------------------------------------------------------------------------------------
 
 
+@refusing_cycles
 def jvp(fun: Callable[..., Any], primals: Any, tangents: Any) -> tuple:
     """The value of `fun` at `primals` and its directional derivative along `tangents`, in forward mode.
 

@@ -14,6 +14,8 @@ from typing import Any
 
 from jax import tree_util
 
+from ._cycles import refuse_cycles
+
 __all__ = [
     "TreeDef", "flatten", "flatten_with_path", "leaves", "map", "register", "register_dataclass", "structure", "unflatten",
 ]  # fmt: skip
@@ -75,6 +77,7 @@ def _sortable(tree: Any) -> None:
 
 
 def _checked(call: Callable[[], Any], tree: Any) -> Any:
+    refuse_cycles("quabla_jax.tree", tree)
     try:
         return call()
     except ValueError as error:

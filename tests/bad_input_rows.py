@@ -45,6 +45,10 @@ def leaked():
     return kept[0]
 
 
+def total(*trees):
+    return jnp.sum(X)
+
+
 def generator():
     yield 1.0
 
@@ -107,6 +111,37 @@ def cli(*args):
 
 class Opaque:
     pass
+
+
+def in_itself(kind=list):
+    """A container that holds an array and itself."""
+    tree = kind()
+    if kind is list:
+        tree.extend([X, tree])
+    else:
+        tree.update(x=X, itself=tree)
+    return tree
+
+
+def in_a_tuple_in_itself():
+    inner = [X]
+    outer = ({"a": inner},)
+    inner.append(outer)
+    return outer
+
+
+def too_deep():
+    tree = X
+    for _ in range(2000):
+        tree = [tree]
+    return tree
+
+
+def looping_link():
+    """The path of a symbolic link to itself."""
+    path = pathlib.Path(tempfile.mkdtemp()) / "link"
+    path.symlink_to(path)
+    return path
 
 
 # fmt: off
@@ -289,14 +324,30 @@ ROWS = [
     ("save", lambda: qb.save(io.BytesIO(), N), "TypeError", "quabla.save cannot save a ArrayImpl of dtype int64: leaves must"),
     ("save", lambda: qb.save(io.BytesIO(), KEY), "TypeError", "quabla.save cannot save a Key: leaves must be float64, float32"),
     ("save", lambda: qb.save(io.BytesIO(), {(1, 2): X}), "TypeError", "quabla.save supports dict keys of type str or int, got (1, 2)"),
-    ("save", lambda: qb.save(3.5, X), "TypeError", "expected str, bytes or os.PathLike object, not float"),
+    ("save", lambda: qb.save(3.5, X), "TypeError", "quabla.save: file must be a path (str, bytes or os.PathLike) or a binary file object with a write method"),
+    ("save", lambda: qb.save({"w": X}, FOLDER / "file"), "TypeError", "(the file comes first: save(file, tree)), got a dict; give a file's name"),
+    ("save", lambda: qb.save(None, X), "TypeError", "(the file comes first: save(file, tree)), got NoneType; give a file's name"),
+    ("save", lambda: qb.save(io.BytesIO, X), "TypeError", "(the file comes first: save(file, tree)), got type; give a file's name"),
+    ("save", lambda: qb.save("a\0b", X), "ValueError", "quabla.save: file must be a path without null bytes, got 'a\\x00b'; remove the null byte"),
+    ("save", lambda: qb.save(b"a\0b", X), "ValueError", "quabla.save: file must be a path without null bytes, got"),
+    ("save", lambda: qb.save("", X), "ValueError", "quabla.save: file must name a file, got an empty path"),
+    ("save", lambda: qb.save("\ud800", X), "ValueError", "quabla.save: file must be a path in the file system's encoding (utf-8), got"),
+    ("save", lambda: qb.save(io.StringIO(), X), "TypeError", "quabla.save: file must be a binary file object, got a StringIO of text; open it with 'wb'"),
+    ("save", lambda: qb.save(looping_link(), X), "OSError", "quabla.save: Too many levels of symbolic links"),
+    ("save", lambda: qb.save(FOLDER / ("x" * 300), X), "OSError", "quabla.save: File name too long"),
     ("save", lambda: traced(lambda x: qb.save(io.BytesIO(), x)), "TypeError", "quabla.save cannot save a traced value; call it outside a"),
     ("save", lambda: qb.save(io.BytesIO(), recursive()), "ValueError", "quabla.save cannot save a tree nested more than 200 deep (load"),
-    ("load", lambda: qb.load(MISSING), "FileNotFoundError", "[Errno 2] No such file or directory: "),
-    ("load", lambda: qb.load(FOLDER), "IsADirectoryError", "[Errno 21] Is a directory: "),
-    ("load", lambda: qb.load(3.5), "TypeError", "expected str, bytes or os.PathLike object, not float"),
+    ("load", lambda: qb.load(MISSING), "FileNotFoundError", "[Errno 2] quabla.load: No such file or directory: "),
+    ("load", lambda: qb.load(FOLDER), "IsADirectoryError", "[Errno 21] quabla.load: Is a directory: "),
+    ("load", lambda: qb.load(3.5), "TypeError", "quabla.load: file must be a path (str, bytes or os.PathLike) or a binary file object with a read method, got a float; give a file's name"),
+    ("load", lambda: qb.load(None), "TypeError", "quabla.load: file must be a path (str, bytes or os.PathLike) or a binary file object with a read method, got NoneType; give a file's name"),
+    ("load", lambda: qb.load(io.BytesIO), "TypeError", "with a read method, got type; give a file's name"),
+    ("load", lambda: qb.load("a\0b"), "ValueError", "quabla.load: file must be a path without null bytes, got 'a\\x00b'; remove the null byte"),
+    ("load", lambda: qb.load(""), "ValueError", "quabla.load: file must name a file, got an empty path; give a file's name"),
+    ("load", lambda: qb.load("\ud800"), "ValueError", "quabla.load: file must be a path in the file system's encoding (utf-8), got"),
+    ("load", lambda: qb.load(looping_link()), "OSError", "quabla.load: Too many levels of symbolic links"),
     ("load", lambda: qb.load(io.BytesIO(b"PK\x03\x04")), "ValueError", "not a quabla save file (bad magic bytes)"),
-    ("load", lambda: qb.load(io.StringIO("text")), "ValueError", "not a quabla save file (bad magic bytes)"),
+    ("load", lambda: qb.load(io.StringIO("text")), "TypeError", "quabla.load: file must be a binary file object, got a StringIO of text; open it with 'rb'"),
     # random keys
     ("random.key", lambda: qb.random.key(1.5), "TypeError", "'float' object cannot be interpreted as an integer"),
     ("random.key", lambda: qb.random.key("seed"), "TypeError", "'str' object cannot be interpreted as an integer"),
@@ -319,6 +370,69 @@ ROWS = [
     ('random.he_normal', lambda: qb.random.he_normal(KEY, (3,), 'bool'), 'ValueError', 'he_normal requires a weight shape of rank >= 2, got [3]'),
     ("random.normal", lambda: KEY + 1.0, "TypeError", "unsupported operand type(s) for +: 'Key' and 'float'"),
     ("random.normal", lambda: jnp.sin(KEY), "TypeError", "The problematic value is of type <class 'quabla_jax.random.Key'>"),
+    # containers in themselves: jaxlib would leave the thread without stack, or end the process
+    ("jit", lambda: qb.jit(total)(in_itself()), "ValueError", "jit(total): expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("jit", lambda: qb.jit(total)(in_itself(dict)), "ValueError", "jit(total): expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("grad", lambda: qb.grad(total)(in_itself()), "ValueError", "grad(total): expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("grad", lambda: qb.grad(total)(in_itself(dict)), "ValueError", "grad(total): expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("value_and_grad", lambda: qb.value_and_grad(total)(in_itself()), "ValueError", "value_and_grad(total): expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("value_and_grad", lambda: qb.value_and_grad(total)(in_itself(dict)), "ValueError", "value_and_grad(total): expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("vmap", lambda: qb.vmap(total)(in_itself()), "ValueError", "vmap(total): expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("vmap", lambda: qb.vmap(total)(in_itself(dict)), "ValueError", "vmap(total): expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("jacobian", lambda: qb.jacobian(total)(in_itself()), "ValueError", "jacobian(total): expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("jacobian", lambda: qb.jacobian(total)(in_itself(dict)), "ValueError", "jacobian(total): expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("hessian", lambda: qb.hessian(total)(in_itself()), "ValueError", "hessian(grad(total)): expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("hessian", lambda: qb.hessian(total)(in_itself(dict)), "ValueError", "hessian(grad(total)): expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("checkpoint", lambda: qb.checkpoint(total)(in_itself()), "ValueError", "checkpoint(total): expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("checkpoint", lambda: qb.checkpoint(total)(in_itself(dict)), "ValueError", "checkpoint(total): expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("vjp", lambda: qb.vjp(total, in_itself()), "ValueError", "vjp: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("vjp", lambda: qb.vjp(total, in_itself(dict)), "ValueError", "vjp: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("jvp", lambda: qb.jvp(total, (in_itself(),), (in_itself(),)), "ValueError", "jvp: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("jvp", lambda: qb.jvp(total, (in_itself(dict),), (in_itself(dict),)), "ValueError", "jvp: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("memory_report", lambda: qb.memory_report(total, in_itself()), "ValueError", "memory_report: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("memory_report", lambda: qb.memory_report(total, in_itself(dict)), "ValueError", "memory_report: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("draw", lambda: qb.draw(total, in_itself()), "ValueError", "draw: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("draw", lambda: qb.draw(total, in_itself(dict)), "ValueError", "draw: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("compat.lax.cond", lambda: lax.cond(True, total, total, in_itself()), "ValueError", "cond: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("compat.lax.cond", lambda: lax.cond(True, total, total, in_itself(dict)), "ValueError", "cond: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("compat.lax.switch", lambda: lax.switch(0, [total, total], in_itself()), "ValueError", "switch: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("compat.lax.switch", lambda: lax.switch(0, [total, total], in_itself(dict)), "ValueError", "switch: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("compat.lax.scan", lambda: lax.scan(lambda c, x: (c, x), in_itself(), length=3), "ValueError", "scan: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("compat.lax.scan", lambda: lax.scan(lambda c, x: (c, x), in_itself(dict), length=3), "ValueError", "scan: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("compat.lax.scan", lambda: lax.scan(lambda c, x: (c, x), X, in_itself()), "ValueError", "scan: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("compat.lax.scan", lambda: lax.scan(lambda c, x: (c, x), X, in_itself(dict)), "ValueError", "scan: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("compat.lax.fori_loop", lambda: lax.fori_loop(0, 3, lambda i, c: c, in_itself()), "ValueError", "fori_loop: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("compat.lax.fori_loop", lambda: lax.fori_loop(0, 3, lambda i, c: c, in_itself(dict)), "ValueError", "fori_loop: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("compat.lax.while_loop", lambda: lax.while_loop(lambda c: False, lambda c: c, in_itself()), "ValueError", "while_loop: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("compat.lax.while_loop", lambda: lax.while_loop(lambda c: False, lambda c: c, in_itself(dict)), "ValueError", "while_loop: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("compat.lax.map", lambda: lax.map(lambda x: x, in_itself()), "ValueError", "map: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("compat.lax.map", lambda: lax.map(lambda x: x, in_itself(dict)), "ValueError", "map: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("switch", lambda: qb.switch(0, [total], (in_itself(),)), "ValueError", "switch: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("switch", lambda: qb.switch(0, [total], (in_itself(dict),)), "ValueError", "switch: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("ode.odeint", lambda: qb.ode.odeint(lambda t, y, a: y, X, (0.0, 1.0), args=(in_itself(),)), "ValueError", "odeint: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("ode.odeint", lambda: qb.ode.odeint(lambda t, y, a: y, X, (0.0, 1.0), args=(in_itself(dict),)), "ValueError", "odeint: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("newton", lambda: qb.newton(lambda x, a: x, X, args=(in_itself(),)), "ValueError", "newton: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("newton", lambda: qb.newton(lambda x, a: x, X, args=(in_itself(dict),)), "ValueError", "newton: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("torch_bridge.to_torchscript", lambda: module("torch_bridge").to_torchscript(total, in_itself()), "ValueError", "to_torchscript: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("torch_bridge.to_torchscript", lambda: module("torch_bridge").to_torchscript(total, in_itself(dict)), "ValueError", "to_torchscript: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("torch_bridge.to_exported_program", lambda: module("torch_bridge").to_exported_program(total, in_itself()), "ValueError", "to_exported_program: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("torch_bridge.to_exported_program", lambda: module("torch_bridge").to_exported_program(total, in_itself(dict)), "ValueError", "to_exported_program: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("compat.torch_ops.cond", lambda: torch_ops.cond(True, total, total, (in_itself(),)), "ValueError", "cond: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("compat.torch_ops.cond", lambda: torch_ops.cond(True, total, total, (in_itself(dict),)), "ValueError", "cond: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("compat.torch_ops.while_loop", lambda: torch_ops.while_loop(lambda c: False, lambda c: c, (in_itself(),)), "ValueError", "while_loop: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("compat.torch_ops.while_loop", lambda: torch_ops.while_loop(lambda c: False, lambda c: c, (in_itself(dict),)), "ValueError", "while_loop: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("compat.torch_ops.scan", lambda: torch_ops.scan(lambda c, x: (c, x), in_itself(), X), "ValueError", "scan: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("compat.torch_ops.scan", lambda: torch_ops.scan(lambda c, x: (c, x), in_itself(dict), X), "ValueError", "scan: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("tree.map", lambda: qb.tree.map(total, in_itself()), "ValueError", "quabla_jax.tree: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("tree.map", lambda: qb.tree.map(total, in_a_tuple_in_itself()), "ValueError", "quabla_jax.tree: expected a pytree of finite depth, got a "),
+    ("tree.map", lambda: qb.tree.map(total, too_deep()), "ValueError", "quabla_jax.tree: expected a pytree nested at most 900 deep, got a deeper one; flatten it"),
+    ("jit", lambda: qb.jit(total)(too_deep()), "ValueError", "jit(total): expected a pytree nested at most 900 deep, got a deeper one; flatten it"),
+    ("jit", lambda: qb.jit(lambda x: in_itself())(X), "ValueError", "the result of a transformed function: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("jit", lambda: qb.jit(lambda x: in_itself(dict))(X), "ValueError", "the result of a transformed function: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("vmap", lambda: qb.vmap(lambda x: in_itself(dict))(X), "ValueError", "the result of a transformed function: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("mlx_backend.jit", lambda: module("mlx_backend").jit(total)(in_itself()), "ValueError", "a function on MLX: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    ("mlx_backend.lower", lambda: module("mlx_backend").lower(total, in_itself(dict)), "ValueError", "a function on MLX: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
+    ("optim.Adam", lambda: qb.optim.Adam(0.1).init(in_itself()), "ValueError", "quabla_jax.tree: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
     # trees
     ("tree.map", lambda: qb.tree.map(3, {"a": 1.0}), "TypeError", "tree.map expects a callable f: 'int' object is not callable"),
     ("tree.map", lambda: qb.tree.map(lambda a, b: a, {"a": 1.0}, {"b": 1.0}), "ValueError", "pytree structures differ: TreeDef({'a': *}) and TreeDef({'b':"),
@@ -434,14 +548,22 @@ ROWS = [
     ("torch_bridge.save", lambda: module("torch_bridge").save(3, FOLDER / "x.pt"), "TypeError", "save: expected a ScriptModule, a ScriptFunction or an"),
     ("torch_bridge.save", lambda: module("torch_bridge").save(scripted(), MISSING), "FileNotFoundError", "there is no folder"),
     ("torch_bridge.save", lambda: module("torch_bridge").save(scripted(), FOLDER), "IsADirectoryError", "cannot write a file to "),
-    ("torch_bridge.save", lambda: module("torch_bridge").save(scripted(), 3.5), "TypeError", "expected str, bytes or os.PathLike object, not float"),
-    ("torch_bridge.from_torchscript", lambda: module("torch_bridge").from_torchscript(3), "TypeError", "from_torchscript: expected a ScriptModule, a ScriptFunction or"),
+    ("torch_bridge.save", lambda: module("torch_bridge").save(scripted(), 3.5), "TypeError", "(the program comes first: save(program, path)), got a float; give a file's name"),
+    ("torch_bridge.from_torchscript", lambda: module("torch_bridge").from_torchscript(3), "TypeError", "from_torchscript: module_or_path must be a ScriptModule, a ScriptFunction or the path of a saved one, got int"),
     ("torch_bridge.from_torchscript", lambda: module("torch_bridge").from_torchscript(MISSING), "FileNotFoundError", "from_torchscript: no file "),
     ("torch_bridge.from_torchscript", lambda: module("torch_bridge").from_torchscript(FOLDER), "FileNotFoundError", "from_torchscript: no file "),
     ("torch_bridge.from_torchscript", lambda: module("torch_bridge").from_torchscript(scripted(), method="backward"), "ValueError", "from_torchscript: the module has no method 'backward'"),
     ("torch_bridge.from_torchscript", lambda: module("torch_bridge").from_torchscript(scripted())(), "TypeError", "Lambda takes 1 arguments, 0 given"),
     ("torch_bridge.from_torchscript", lambda: module("torch_bridge").from_torchscript(scripted())("text"), "TypeError", "Value 'text' with dtype <U4 is not a valid JAX array type. Only"),
     ("torch_bridge.from_torchscript", lambda: module("torch_bridge").from_torchscript(pathlib.Path(__file__)), "ValueError", "is not a TorchScript file: File is not a zip file"),
+    ("torch_bridge.from_torchscript", lambda: module("torch_bridge").from_torchscript(None), "TypeError", "from_torchscript: module_or_path must be a ScriptModule, a ScriptFunction or the path of a saved one, got NoneType; script a module"),
+    ("torch_bridge.from_torchscript", lambda: module("torch_bridge").from_torchscript("a\0b.pt"), "ValueError", "from_torchscript: module_or_path must be a path without null bytes, got 'a\\x00b.pt'; remove the null byte"),
+    ("torch_bridge.from_torchscript", lambda: module("torch_bridge").from_torchscript(""), "ValueError", "from_torchscript: module_or_path must name a file, got an empty path"),
+    ("torch_bridge.from_torchscript", lambda: module("torch_bridge").from_torchscript(looping_link()), "FileNotFoundError", "from_torchscript: no file "),
+    ("torch_bridge.save", lambda: module("torch_bridge").save(scripted(), None), "TypeError", "torch_bridge.save: path must be a path (str, bytes or os.PathLike) (the program comes first: save(program, path)), got NoneType"),
+    ("torch_bridge.save", lambda: module("torch_bridge").save(scripted(), "a\0b.pt"), "ValueError", "torch_bridge.save: path must be a path without null bytes, got 'a\\x00b.pt'; remove"),
+    ("torch_bridge.save", lambda: module("torch_bridge").save(scripted(), FOLDER), "IsADirectoryError", "torch_bridge.save: cannot write a file to "),
+    ("torch_bridge.save", lambda: module("torch_bridge").save(FOLDER / "a.pt", scripted()), "TypeError", "(the program comes first: save(program, path)), got a RecursiveScriptModule; give"),
     ("torch_bridge.GraphBuilder", lambda: builder().call("aten::nothing", 3), "GraphError", "aten::nothing: no such operator in this build of PyTorch"),
     ("torch_bridge.GraphBuilder", lambda: builder().call("no such op", 3), "GraphError", "no such op::: no such operator in this build of PyTorch"),
     ("torch_bridge.GraphBuilder", lambda: builder().const(Opaque()), "GraphError", "prim::Constant: no TorchScript constant for"),
@@ -455,7 +577,15 @@ ROWS = [
     ("conformance", lambda: cli("--backend", "no_module:thing"), "SystemExit", "exit code 2: conformance: cannot load the backend"),
     ("conformance", lambda: cli("--case", "no such case*"), "SystemExit", "exit code 2: conformance: no cell matches"),
     ("conformance", lambda: cli("--format", "xml"), "SystemExit", "invalid choice: 'xml'"),
-    ("conformance", lambda: cli("--backend", "xla", "--case", "nothing", "-o", str(MISSING)), "SystemExit", "exit code 2: conformance: cannot write"),
+    ("conformance", lambda: cli("--backend", "xla", "--case", "nothing", "-o", str(MISSING)), "SystemExit", "exit code 2: conformance: --output: cannot write"),
+    ("conformance", lambda: cli("--backend", "xla", "-o", str(FOLDER)), "SystemExit", "exit code 2: conformance: --output: cannot write a file to"),
+    ("conformance", lambda: cli("--backend", "xla", "-o", ""), "SystemExit", "exit code 2: conformance: --output: path must name a file, got an empty path"),
+    ("conformance", lambda: cli("--backend", "xla", "-o", "a\0b"), "SystemExit", "exit code 2: conformance: --output: path must be a path without null bytes"),
+    ("conformance", lambda: cli("--backend", "xla", "--junit", str(FOLDER)), "SystemExit", "exit code 2: conformance: --junit: cannot write a file to"),
+    ("conformance", lambda: cli("--backend", "xla", "--state", str(MISSING)), "SystemExit", "exit code 2: conformance: --state: cannot write"),
+    ("conformance", lambda: cli("--backend", "xla", "--diff", "a\0b"), "SystemExit", "exit code 2: conformance: a conformance report: path must be a path without null bytes"),
+    ("conformance", lambda: cli("--from", str(FOLDER)), "SystemExit", "exit code 2: conformance: [Errno 21] Is a directory"),
+    ("conformance", lambda: cli("--from", __file__), "SystemExit", "is not a conformance report: Extra data"),
     # sizes that no memory holds: an error, where XLA itself would end the process
     ("zeros", lambda: qb.zeros((10**12, 10**12)), "OverflowError", "an array of shape [1000000000000, 1000000000000] has more"),
     ("ones", lambda: qb.ones(10**30), "OverflowError", "an array of shape [1000000000000000000000000000000] has more"),

@@ -14,6 +14,7 @@ from typing import Any
 import jax.lax as _jax
 
 from .. import loops as _loops
+from .._cycles import refusing_cycles as _refusing_cycles
 from ..lowering import jax_api as _jax_api
 
 _jax_api.hide_frames(__file__)
@@ -163,6 +164,7 @@ _map_over_scan = _jax_api.with_globals(_jax.map, scan=scan)
 
 
 @_stands_in_for(_Call(_jax.map), "jax.lax.map over the engine's scan; `checkpoint=` as for scan.", checkpoint="auto")
+@_refusing_cycles
 def map(*args, checkpoint=_UNSET, **kwargs):  # noqa: A001
     if checkpoint is _UNSET:
         return _map_over_scan(*args, **kwargs)

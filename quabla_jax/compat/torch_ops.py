@@ -26,6 +26,7 @@ import numpy as np
 from jax.tree_util import keystr, tree_flatten, tree_flatten_with_path, tree_leaves, tree_map, tree_structure
 
 from .. import loops as _loops
+from .._cycles import refusing_cycles as _refusing_cycles
 from ..lowering import jax_api as _jax_api
 
 __all__ = ["cond", "scan", "switch", "while_loop"]
@@ -151,6 +152,7 @@ class _Branches:
         return tree.unflatten(leaves)
 
 
+@_refusing_cycles
 def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: Sequence[Any] = ()):
     """torch.cond: true_fn(*operands) where pred holds, false_fn(*operands) where not.
 
@@ -187,6 +189,7 @@ def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: Sequence[An
     return branches.merge(_loops.cond(jnp.reshape(pred, ()), *branches.functions, *operands))
 
 
+@_refusing_cycles
 def switch(index: Any, branches: Sequence[Callable], operands: Sequence[Any] = ()):
     """torch.switch: branches[index](*operands), the index clamped into [0, len(branches)).
 
@@ -226,6 +229,7 @@ def switch(index: Any, branches: Sequence[Callable], operands: Sequence[Any] = (
     return checked.merge(_loops.switch(inside.astype(np.int32), checked.functions, *operands))
 
 
+@_refusing_cycles
 def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: Sequence[Any], *, checkpoint: Any = None):
     """torch.while_loop: carried = body_fn(*carried) as long as cond_fn(*carried) holds.
 
@@ -285,6 +289,7 @@ def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: Sequence[An
     return _loops.while_loop(test, step, init, checkpoint=checkpoint)
 
 
+@_refusing_cycles
 def scan(combine_fn: Callable, init, xs, *, dim: int = 0, reverse: bool = False):
     """torch.scan: carry, y = combine_fn(carry, x) for every slice x of xs along `dim`.
 

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from .._cycles import refusing_cycles
 from ..lowering import jax_api as api
 from .guard import guarded, register_conditional
 from .while_batching import to_front
@@ -25,6 +26,7 @@ __all__ = ["cond", "cond_p", "switch"]
 cond_p, _jax_batch = api.conditional_like_jax("qb_cond")
 
 
+@refusing_cycles
 def cond(pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any) -> Any:
     """jax.lax.cond; see there for arguments, results and errors.
 
@@ -34,6 +36,7 @@ def cond(pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any) -> 
     return _through_lax(lambda: lax.cond(pred, true_fun, false_fun, *operands))
 
 
+@refusing_cycles
 def switch(index: Any, branches: Sequence[Callable], *operands: Any) -> Any:
     """jax.lax.switch; see there for arguments, results and errors. Differentiation: as `cond`."""
     plain = lambda: lax.switch(index, branches, *operands)

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 from jax import lax
 
+from .._cycles import refusing_cycles
 from ..lowering import jax_api as api
 from . import counted_batching, counted_rules, fused, progress  # noqa: F401  (the first two register the rules of loop_p)
 from .body import Body
@@ -29,6 +30,7 @@ _MAX_BODIES = 512
 _LOCK = threading.Lock()
 
 
+@refusing_cycles
 def scan(
     f: Callable,
     init: Any,
@@ -68,6 +70,7 @@ def scan(
     return plain() if request == "full" or api.jit_disabled() else _through_lax(plain, request)
 
 
+@refusing_cycles
 def fori_loop(
     lower: Any,
     upper: Any,

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 from jax import lax
 
+from .._cycles import refusing_cycles
 from ..lowering import jax_api as api
 from . import progress
 from . import while_batching as while_batching  # registers the vmap rules of the primitives used here
@@ -63,6 +64,7 @@ def pool_for(checkpoint: Any, carry_bytes: int) -> Pool:
     )
 
 
+@refusing_cycles
 def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any, *, checkpoint: Any = None) -> Any:
     """jax.lax.while_loop with reverse mode of any order, in memory fixed beforehand.
 

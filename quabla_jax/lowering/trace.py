@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from .._cycles import refuse_cycles
 from . import jax_api
 
 __all__ = ["Traced", "retrace", "trace"]
@@ -39,10 +40,12 @@ def trace(fun: Callable[..., Any], args: Sequence[Any], static_argnums: int | Se
         nonlocal out_tree
         rest = iter(jax.tree.unflatten(in_tree, leaves))
         out = fun(*(a if i in static else next(rest) for i, a in enumerate(args)))
+        refuse_cycles(f"the result of {getattr(fun, '__name__', fun)!s}", out)
         flat, out_tree = jax.tree.flatten(out)
         _check_leaves(out, f"{getattr(fun, '__name__', fun)!s} must return")
         return flat
 
+    refuse_cycles("an argument", dynamic)
     leaves, in_tree = jax.tree.flatten(dynamic)
     _check_leaves(dynamic, "an argument must hold")
     closed = jax.make_jaxpr(flat_fun)(*leaves)

@@ -14,6 +14,7 @@ import mlx.core as mx
 import numpy as np
 
 from .. import lowering
+from .._cycles import refuse_cycles
 from ..errors import UnsupportedOperationError
 from ..lowering.program import Op, Program
 from . import convert
@@ -202,9 +203,11 @@ def _lower(fun: Callable[..., Any], args: Sequence[Any], target: Target, keyword
     @functools.wraps(fun, updated=())
     def noting_keys(*inner: Any) -> Any:
         out = fun(*inner)
+        refuse_cycles("the result of a function on MLX", out)
         impls[:] = map(_kind_of_result, jax.tree.leaves(out))
         return out
 
+    refuse_cycles("a function on MLX", args)
     builder = _Refusals(target)
     program = lowering.lower(noting_keys, *jax.tree.map(_abstract, tuple(args)), builder=builder)
     lowering.check(program, builder)
@@ -293,6 +296,7 @@ class _Jit:
         names = self._static_names & kwargs.keys()
         dynamic = [a for i, a in enumerate(args) if i not in static]
         moving = {k: v for k, v in kwargs.items() if k not in names}
+        refuse_cycles("a function on MLX", dynamic, moving)
         leaves, tree = jax.tree.flatten((dynamic, moving))
         fixed = (tuple((i, args[i]) for i in sorted(static)), tuple((k, kwargs[k]) for k in sorted(names)))
         settings = tuple(getattr(jax.config, name, None) for name in CONFIGURATION)

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import torch
 
+from .._cycles import refusing_cycles
 from ..lowering import lower
 from ..lowering.builder import emit
 from ..lowering.program import Branch, Loop, Program
@@ -273,6 +274,7 @@ def build(program: Program, names: Sequence[str], tensors: Sequence[torch.Tensor
     return top.finish([top.use(ref) for ref in results], single=True)
 
 
+@refusing_cycles
 def to_exported_program(
     fun: Callable[..., Any], *args: Any, params: Any = None, dynamic_shapes: Any = None
 ) -> torch.export.ExportedProgram:

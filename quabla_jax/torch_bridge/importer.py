@@ -7,7 +7,6 @@ cond, prim::Loop by its scan, fori_loop and while_loop. No Python of the file is
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,15 +16,16 @@ import numpy as np
 import torch
 
 from .. import loops
+from .._files import checked_path, saying_where
 from ..errors import UnsupportedOperationError
 from ._torch_api import inline, quiet
+from .archives import check_archive
 from .import_ops import OPERATORS
 from .import_values import Items, Num, as_array, concretization_error, is_number, is_traced, number
 
 __all__ = ["TorchFunction", "from_torchscript"]
 
 FOREVER = 2**63 - 1
-UNFOLDED, UNFOLDED_FREE = 16, 64 * 2**20  # times the file's size, and bytes, that an archive may unfold to
 STATIC_ERRORS = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerIntegerConversionError,
@@ -419,23 +419,8 @@ def _collect(module: torch.jit.ScriptModule) -> dict[str, Any]:
     return {path: jnp.asarray(_array_of(tensor)) for path, tensor in tensors}
 
 
-def _check_archive(path: str) -> None:
-    """Refuses what torch's reader is not to see: no archive, entries outside its folder, and archives that would unfold to
-    much more than the file holds (torch stores tensors as they are and deflates source text alone)."""
-    what = f"from_torchscript: {path!r} is not a TorchScript file"
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, ValueError) as error:
-        raise ValueError(f"{what}: {error}") from error
-    unfolded, limit = sum(e.file_size for e in entries), UNFOLDED * os.path.getsize(path) + UNFOLDED_FREE
-    if unfolded > limit:
-        raise ValueError(
-            f"{what}: its entries unfold to {unfolded} bytes, over the limit of {limit} for a file of this size"
-        )
-    for entry in entries:
-        if entry.filename.startswith(("/", "\\")) or ".." in entry.filename.replace("\\", "/").split("/"):
-            raise ValueError(f"{what}: the entry name {entry.filename!r} leads out of the archive")
+def _first_line(error: Exception) -> str:
+    return next((line.strip()[:200] for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def from_torchscript(module_or_path: Any, method: str = "forward") -> TorchFunction:
@@ -452,24 +437,26 @@ def from_torchscript(module_or_path: Any, method: str = "forward") -> TorchFunct
     Raises:
         UnsupportedOperationError: when called, for an operator without a rule, by name and source range; for operators that
             write in place, and for values of different types on two paths.
-        ValueError: the file cannot be read as TorchScript.
+        ValueError: the file cannot be read as TorchScript; the path holds a null byte.
+        TypeError: neither a script nor a path.
         FileNotFoundError: there is no such file.
 
     Differentiation: every JAX mode. prim::If becomes cond, counted loops scans with the engine's checkpoints, other loops
     while_loop(checkpoint="auto"), so reverse mode works through all of them. A loop whose values decide shapes is unrolled.
     """
     module = module_or_path
-    if isinstance(module_or_path, (str, os.PathLike)):
-        path = os.fspath(module_or_path)
+    if isinstance(module_or_path, (str, bytes, os.PathLike)):
+        path = checked_path("from_torchscript", module_or_path, "module_or_path")
         if not os.path.isfile(path):
-            raise FileNotFoundError(f"from_torchscript: no file {path!r}")
-        _check_archive(path)
+            raise FileNotFoundError(f"from_torchscript: no file {path!r}; give the path of what torch.jit.save wrote")
+        with saying_where("from_torchscript"):
+            check_archive(path)
         try:
             with quiet():
                 module = torch.jit.load(path, map_location="cpu")
         except Exception as error:
             raise ValueError(
-                f"from_torchscript: {path!r} is not a TorchScript file: {str(error).splitlines()[0][:200]}"
+                f"from_torchscript: {path!r} is not a TorchScript file: {_first_line(error)}; save it anew with torch.jit.save"
             ) from error
     if isinstance(module, torch.jit.ScriptFunction):
         graph, params = module.graph.copy(), {}
@@ -479,7 +466,8 @@ def from_torchscript(module_or_path: Any, method: str = "forward") -> TorchFunct
         graph, params = getattr(module, method).graph.copy(), _collect(module)
     else:
         raise TypeError(
-            f"from_torchscript: expected a ScriptModule, a ScriptFunction or a path, got {type(module).__name__}"
+            f"from_torchscript: module_or_path must be a ScriptModule, a ScriptFunction or the path of a saved one, got "
+            f"{type(module).__name__}; script a module first with torch.jit.script"
         )
     inline(graph)
     return TorchFunction(

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .._files import write_bytes
+from .._files import checked_path, write_bytes
 from ._torch_api import quiet
 
 __all__ = ["save"]
@@ -25,20 +25,21 @@ def save(program: Any, path: str | os.PathLike) -> None:
         path: ends in .pt2 for an ExportedProgram.
 
     Raises:
-        TypeError: neither kind of program.
-        ValueError: an ExportedProgram with a name that torch.export.load would not know.
+        TypeError: neither kind of program, or no path.
+        ValueError: a path with a null byte; an ExportedProgram with a name that torch.export.load would not know.
         OSError: the folder is missing, the path cannot be written, the disk is full.
     """
+    checked_path("torch_bridge.save", path, also=" (the program comes first: save(program, path))")
     buffer = io.BytesIO()
     if isinstance(program, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
         with quiet():
             torch.jit.save(program, buffer)
     elif isinstance(program, torch.export.ExportedProgram):
-        if not os.fspath(path).endswith(".pt2"):
-            raise ValueError(f"an ExportedProgram is saved as .pt2, got {os.fspath(path)!r}")
+        if not os.fsdecode(path).endswith(".pt2"):
+            raise ValueError(f"an ExportedProgram is saved as .pt2, got {os.fsdecode(path)!r}")
         torch.export.save(program, buffer)
     else:
         raise TypeError(
             f"save: expected a ScriptModule, a ScriptFunction or an ExportedProgram, got {type(program).__name__}"
         )
-    write_bytes(path, buffer.getvalue())
+    write_bytes(path, buffer.getvalue(), "torch_bridge.save")

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import torch
 
+from .._cycles import refusing_cycles
 from ..lowering import lower
 from ..lowering.builder import emit
 from ..lowering.program import Branch, Loop, Program
@@ -281,6 +282,7 @@ def build(
     gb.output(target.tuple(emit(program, target, arrays), fixed_outputs(program)))
 
 
+@refusing_cycles
 def to_torchscript(
     fun: Callable[..., Any],
     *args: Any,

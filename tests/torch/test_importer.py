@@ -202,7 +202,7 @@ def test_wrong_files_and_arguments(tmp_path):
     (tmp_path / "broken.pt").write_bytes(b"PK\x03\x04 no archive")
     with pytest.raises(ValueError, match="not a TorchScript file"):
         from_torchscript(tmp_path / "broken.pt")
-    with pytest.raises(TypeError, match="expected a ScriptModule"):
+    with pytest.raises(TypeError, match="must be a ScriptModule"):
         from_torchscript(torch.nn.Linear(2, 2))
     back = from_torchscript(script(script_functions.counted))
     assert isinstance(back, TorchFunction)

@@ -1,11 +1,13 @@
 """Wrong calls: each raises its documented class with a text that names what is wrong, in bounded time."""
 
+import functools
 import importlib
 import signal
 import threading
 import warnings
 
 import bad_input_rows
+import jax.numpy as jnp
 import pytest
 
 import quabla_jax as qb
@@ -133,3 +135,32 @@ def test_every_public_name_has_a_row_or_a_reason():
 def test_the_refused_calls_left_nothing_behind():
     assert compat.active() is None
     assert current_default() == "auto"
+
+
+def test_refusing_a_container_in_itself_leaves_the_threads_stack_whole():
+    """jaxlib flattens a dict in itself, and a list under is_leaf, in a way that leaves the thread at its recursion limit."""
+
+    def room(depth=0):
+        try:
+            return room(depth + 1)
+        except RecursionError:
+            return depth
+
+    before = room()
+    for tree in (bad_input_rows.in_itself(), bad_input_rows.in_itself(dict), bad_input_rows.in_a_tuple_in_itself()):
+        for call in (qb.tree.leaves, qb.jit(bad_input_rows.total), functools.partial(compat.lax.scan, None)):
+            with pytest.raises(ValueError, match="holds itself"):
+                call(tree)
+    assert room() == before
+
+
+def test_deep_trees_and_shared_containers_are_no_cycles():
+    shared = [jnp.ones(())]
+    tree = {"a": shared, "b": (shared, {"c": shared})}
+    for _ in range(100):
+        tree = [tree, shared]
+    assert len(qb.tree.leaves(tree)) == 103
+    doubled = {"leaf": 1.0}
+    for _ in range(16):
+        doubled = {"left": doubled, "right": doubled}
+    assert len(qb.tree.leaves(doubled)) == 2**16
