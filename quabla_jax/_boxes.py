@@ -5,6 +5,7 @@ Read off the jaxpr of a function by its equations' names and public parameters; 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -253,7 +254,8 @@ def _call_box(eqn: Any) -> Box:
 
 def regions(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Box:
     """The tree of boxes of fun(*args); args may be jax.ShapeDtypeStruct. Nothing is compiled or run."""
-    closed = jax.make_jaxpr(fun)(*args, **kwargs)
+    # A function that JAX has not seen: it would answer with the trace of an earlier call, under other requests.
+    closed = jax.make_jaxpr(functools.partial(fun))(*args, **kwargs)
     box = Box("function", getattr(fun, "__name__", type(fun).__name__))
     box.captures = [_type_text(a) for a in closed.in_avals]
     filled = _fill(box, closed)

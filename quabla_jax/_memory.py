@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ class LoopMemory:
         full_bytes: what the full tape stores: trips times residual_bytes; None where the trip count is unknown.
         stored_bytes: what this loop's plan stores.
         plan: the plan in words.
+        stacked_bytes: the outputs that a scan stacks, which every plan leaves whole; their cotangents are as large again.
     """
 
     depth: int
@@ -44,6 +46,7 @@ class LoopMemory:
     full_bytes: int | None
     stored_bytes: int | None
     plan: str
+    stacked_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,13 +61,14 @@ class MemoryReport:
 
     def rows(self) -> list[tuple[str, ...]]:
         """The table, header first."""
-        out = [("loop", "trips", "carry", "residuals a step", "full tape", "stored", "plan")]
+        out = [("loop", "trips", "carry", "residuals a step", "full tape", "stored", "stacks", "plan")]
         for number, m in enumerate(self.loops):
             known = "?" if m.trips is None else str(m.trips)
             full = "?" if m.full_bytes is None else bytes_text(m.full_bytes)
             stored = "?" if m.stored_bytes is None else bytes_text(m.stored_bytes)
             name = "  " * m.depth + str(number)
-            out.append((name, known, bytes_text(m.carry_bytes), bytes_text(m.residual_bytes), full, stored, m.plan))
+            sizes = bytes_text(m.carry_bytes), bytes_text(m.residual_bytes), full, stored, bytes_text(m.stacked_bytes)
+            out.append((name, known, *sizes, m.plan))
         return out
 
     def __str__(self) -> str:
@@ -129,7 +133,8 @@ def _counted(g: Body, trips: Trips, depth: int) -> LoopMemory | None:
     choice = choose(trips, cost, trips.request)
     blocks = choice.schedule
     plan = "full tape" if blocks is None else f"blocks of {', '.join(map(str, blocks.blocks))}, {blocks.inner} inside"
-    return LoopMemory(depth, trips.length, cost.carry_bytes, cost.residual_bytes, full, choice.stored, plan)
+    stacked = trips.length * sum(map(jax_api.aval_bytes, g.y_avals))
+    return LoopMemory(depth, trips.length, cost.carry_bytes, cost.residual_bytes, full, choice.stored, plan, stacked)
 
 
 def _while(params: dict[str, Any], depth: int) -> LoopMemory:
@@ -181,7 +186,8 @@ def memory_report(fun: Callable[..., Any], *args: Any, compiled: bool = True) ->
     Cost: one trace, and up to three compilations. Nothing is run.
     """
     found: list[LoopMemory] = []
-    _collect(jax.make_jaxpr(fun)(*args), 0, found)
+    # A function that JAX has not seen: it would answer with the trace of an earlier call, under other requests.
+    _collect(jax.make_jaxpr(functools.partial(fun))(*args), 0, found)
     sizes: dict[str, int] = {}
     if compiled:
         floats = tuple(n for n, a in enumerate(args) if all(map(_differentiable, jax.tree.leaves(a))))
