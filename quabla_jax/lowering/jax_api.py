@@ -157,13 +157,17 @@ def no_trace_active() -> bool:
 
 # ---- the loop engine (quabla_jax/loops) -------------------------------------------------------------------
 
+import functools  # noqa: E402
 import importlib  # noqa: E402
+import inspect  # noqa: E402
 import logging  # noqa: E402
+import sys  # noqa: E402
 import warnings  # noqa: E402
 from collections.abc import Callable, Sequence  # noqa: E402
 from typing import Any  # noqa: E402
 
 from jax._src import api_util as _api_util  # noqa: E402
+from jax._src import checkify as _checkify  # noqa: E402
 from jax._src import core as _core  # noqa: E402
 from jax._src.interpreters import ad as _ad  # noqa: E402
 from jax._src.interpreters import partial_eval as _pe  # noqa: E402
@@ -175,6 +179,9 @@ from jax.interpreters import ad, batching, mlir  # noqa: E402
 
 STRUCTURED_RESIDUALS: bool = "structured_residuals" in getattr(_ad.LinearizeTrace, "__annotations__", {})
 """jax 0.12: a linearization rule returns five things (one more for structured residuals); 0.10: four."""
+
+_CHECKIFY_HAS_CONTEXT = "ctx" in inspect.signature(_checkify.checkify_jaxpr).parameters
+"""jax 0.12: checkify's rules are given a context before the error so far."""
 
 is_undefined_primal = ad.is_undefined_primal
 Zero = ad.Zero
@@ -391,10 +398,73 @@ def define_primitive(
     p = Primitive(name)
     p.multiple_results = True
     p.def_impl(impl if eager is None else lambda *args, **params: eager(p, *args, **params))
-    p.def_abstract_eval(abstract)
+
+    def types(*avals, **params):
+        _teach_imported(p)
+        return abstract(*avals, **params)
+
+    p.def_abstract_eval(types)
     mlir.register_lowering(p, mlir.lower_fun(_on_mesh_of_arguments(impl), multiple_results=True))
     ENGINE_IMPLS[p] = impl
+    _checkify.error_checks[p] = functools.partial(_checked, p)
     return p
+
+
+# JAX has interpreters that know its loops by their primitives: checkify, jax.experimental.sparse.sparsify and the check
+# for keys used twice. To them an engine primitive is the jax.lax program that it lowers to. The last two take a while to
+# import and are taught when a primitive is traced after that; checkify passes over what it has no rule for, so that its
+# rules stand from the start.
+
+
+def _spelled_out(p: Primitive, avals: Sequence[Any], params: dict[str, Any]) -> tuple[Any, list[Any]]:
+    run = _on_mesh_of_arguments(ENGINE_IMPLS[p])
+    return trace_flat(lambda *args: run(*args, **params), avals)
+
+
+def _checked(p: Primitive, *args, **params):
+    leading = 3 if _CHECKIFY_HAS_CONTEXT else 2  # (context of checkify,) error so far, errors to look for
+    *context, error, enabled = args[:leading]
+    inputs = args[leading:]
+    jaxpr, consts = _spelled_out(p, list(map(jax.typeof, inputs)), params)
+    return _checkify.checkify_jaxpr(*context, as_closed(jaxpr), enabled, error, *consts, *inputs)
+
+
+def _teach_sparsify(module: Any, p: Primitive) -> None:
+    def rule(environment, *values, **params):
+        avals = [_core.ShapedArray(v.shape, environment.data(v).dtype) for v in values]
+        jaxpr, consts = _spelled_out(p, avals, params)
+        return module.eval_sparse(jaxpr, (), [*map(environment.dense, consts), *values], environment)
+
+    module.sparse_rules_bcoo[p] = module.sparse_rules_bcsr[p] = rule
+
+
+def _teach_key_reuse(module: Any, p: Primitive) -> None:
+    def rule(eqn):
+        jaxpr, consts = _spelled_out(p, [v.aval for v in eqn.invars], eqn.params)
+        found = module.jaxpr_type_signature(jaxpr)
+        own = len(consts)
+        return module.KeyReuseSignature(
+            *(module.Sink(s.idx - own, s.mask) for s in found.sinks if s.idx >= own),
+            *found.sources,
+            *(module.Forward(f.in_idx - own, f.out_idx) for f in found.forwards if f.in_idx >= own),
+        )
+
+    module.key_reuse_signatures[p] = module.dynamic_key_reuse_signature(rule)
+
+
+_INTERPRETERS = {
+    "jax.experimental.sparse.transform": (_teach_sparsify, "eval_sparse"),
+    "jax.experimental.key_reuse._core": (_teach_key_reuse, "jaxpr_type_signature"),
+}
+_TAUGHT: set[tuple[str, Primitive]] = set()
+
+
+def _teach_imported(p: Primitive) -> None:
+    for name, (teach, needs) in _INTERPRETERS.items():
+        module = sys.modules.get(name)
+        if module is not None and (name, p) not in _TAUGHT and hasattr(module, needs):
+            teach(module, p)
+            _TAUGHT.add((name, p))
 
 
 def _on_mesh_of_arguments(impl: Callable) -> Callable:
