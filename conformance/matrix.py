@@ -1,6 +1,6 @@
-"""docs/conformance.md from a JSON report, and a fuzz's state file where there is one:
+"""docs/conformance.md from a JSON report, and a fuzz's state files where there are some:
 
-python -m conformance.matrix report.json docs/conformance.md [fuzz.jsonl]
+python -m conformance.matrix report.json docs/conformance.md [fuzz.jsonl ...]
 """
 
 from __future__ import annotations
@@ -30,21 +30,26 @@ python -m conformance.matrix report.json docs/conformance.md fuzz.jsonl
 ```
 
 `--tier quick` runs one cell a case on two backends, `--tier full` a few transforms of every case on every backend,
-`--tier exhaustive` all of them. With two workers on two cores that other work shared, the quick tier took 2 min 40 s and the
-full one 19 min 15 s in one run, the last four minutes of it in one case that has since been shortened. `-o report.html` writes one page with every cell, its input and its distance; `--from report.json`
-draws tables, page and JUnit XML again from the JSON alone; `--diff old.json` says what changed; `--state cells.jsonl` notes each
-finished case, so that an interrupted run goes on where it was. [Hold your own backend against it](outside_backend.md)."""
+`--tier exhaustive` all of them. The first paragraph says what the full tier took, in a 2-core x86-64 container that other
+work shared; the quick one took 2 min 40 s there. `-o report.html` writes one page with every cell, its input and its distance;
+`--from report.json` draws tables, page and JUnit XML again from the JSON alone; `--diff old.json` says what changed;
+`--state cells.jsonl` notes each finished case, so that an interrupted run goes on where it was.
+[Hold your own backend against it](outside_backend.md)."""
 
 FUZZ = """## Random programs
 
 `python -m conformance.fuzz --programs N` draws nested programs of up to ten steps (counted loops, scans, while loops, branches,
 switches, `vmap` and `jax.checkpoint` inside, over carries of float64, float32, int32, uint32 and bool), each under one of twelve
 orders of transforms and one of four ways to map its inputs, traced through the engine once. NumPy, MLX (its ops one by one) and
-TorchScript run every program on three draws of the inputs; torch.export and the engine compiled whole by XLA every sixteenth,
-MLX's fused kernels and the reference compiled whole every thirty-second (`--all`: every one). The reference is plain `jax.lax`
-run op by op, with nothing to compile. What fails is shrunk and printed as a case for `conformance/cases/fuzz_finds.py`. A nightly
-run is `--programs 10000 --state fuzz.jsonl`, at about a second of one core a program; one of that size is still to be made.
+TorchScript run every program on three draws of the inputs; torch.export every 31st, the engine compiled whole by XLA, MLX's
+fused kernels and the reference compiled whole every 61st (`--all`: every one). The reference is plain `jax.lax` run op by op in
+NumPy, with nothing to compile but gathers and scatters. What fails is shrunk and printed as a case for
+`conformance/cases/fuzz_finds.py`. A nightly run is `--programs 10000 --state fuzz.jsonl`, at 0.9 s of processor time a program
+beside other work, the compilers that it starts included; `--seed` gives each process its own range.
 `tests/meta/test_program_fuzz.py` plants faults in the engine and has them found."""
+
+
+NIGHTLY = 10_000  # programs
 
 
 def _times(run: dict[str, Any]) -> str:
@@ -72,12 +77,13 @@ def _known(cells: list[dict]) -> list[str]:
 
 
 def fuzzed(records: list[dict]) -> list[str]:
-    """What a fuzz's state file says: how many programs, where, and what they found."""
+    """What a fuzz's state files say: how many programs, where, and what they found."""
     where = Counter(b for r in records for b in r["backends"])
     finds = [f for r in records for f in r["finds"]]
     said = ", ".join(f"{n:,} on {b}" for b, n in where.most_common())
     orders = len({r["transform"] for r in records})
-    lines = [f"The last run: {len(records):,} programs under {orders} orders of transforms: {said}.", ""]
+    short = f" of the nightly {NIGHTLY:,}" if len(records) < NIGHTLY else ""
+    lines = [f"The last run: {len(records):,}{short} programs under {orders} orders of transforms: {said}.", ""]
     if not finds:
         return [*lines, "It found nothing.", ""]
     kinds = Counter(f"{f['outcome']} on {f['backend']}" for f in finds)
@@ -112,5 +118,5 @@ def page(data: dict, fuzz: list[dict] | None = None) -> str:
 if __name__ == "__main__":
     from quabla_jax._files import write_text
 
-    state = pathlib.Path(sys.argv[3]).read_text("utf-8").splitlines() if len(sys.argv) > 3 else []
+    state = [line for path in sys.argv[3:] for line in pathlib.Path(path).read_text("utf-8").splitlines()]
     write_text(sys.argv[2], page(report.load(sys.argv[1]), [json.loads(line) for line in state]))
