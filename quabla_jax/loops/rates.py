@@ -38,9 +38,9 @@ CPU: dict[str, Any] = dict(
     near=2e10,
     far=8e9,
     fresh=2e9,
-    near_bytes=2 << 20,
+    near_bytes=1 << 19,  # a core's own cache
     launch=3e-7,
-    block=4.5e-5,
+    block=3e-5,
     reused=32 << 20,
 )
 ACCELERATOR: dict[str, Any] = dict(
