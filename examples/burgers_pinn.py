@@ -8,14 +8,13 @@ one in the parameters go through one loop. The exact solution (Cole and Hopf) is
     python examples/burgers_pinn.py [--tiny] [--output FOLDER]
 """
 
-import argparse
-import pathlib
 import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from common import figure, options
 
 import quabla_jax as qb
 from quabla_jax.compat import lax
@@ -96,32 +95,23 @@ def train(p, steps, points, chunk=100, report=print):
     return carry[0], np.asarray(history)
 
 
-def picture(path, p, history, t, x, ours, truth):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
-    drawn = axes[0].imshow(ours.T, origin="lower", extent=(0, 1, -1, 1), aspect="auto", cmap="RdBu")
-    axes[0].set(title="u(t, x) of the network", xlabel="t", ylabel="x")
-    figure.colorbar(drawn, ax=axes[0])
-    for n in np.linspace(0, len(t) - 1, 4).astype(int):
-        (line,) = axes[1].plot(x, ours[n], label=f"t = {t[n]:.2f}")
-        axes[1].plot(x, truth[n], color=line.get_color(), linestyle=":", linewidth=3, alpha=0.6)
-    axes[1].set(title="network (lines) and exact (dots)", xlabel="x", ylabel="u")
-    axes[1].legend()
-    axes[2].semilogy(*history.T)
-    axes[2].set(title="loss", xlabel="step")
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+def picture(path, history, t, x, ours, truth):
+    with figure(path, 13, 3.8) as drawn:
+        field, slices, training = drawn.subplots(1, 3)
+        values = field.imshow(ours.T, origin="lower", extent=(0, 1, -1, 1), aspect="auto", cmap="RdBu", vmin=-1, vmax=1)
+        field.set(title="u of the network", xlabel="time t", ylabel="place x")
+        drawn.colorbar(values, ax=field, label="u")
+        for n in np.linspace(0, len(t) - 1, 4).astype(int):
+            slices.plot(x, ours[n], label=f"t = {t[n]:.2f}")
+            slices.plot(x[::6], truth[n, ::6], "k.", markersize=4)
+        slices.set(title="network (lines) and exact solution (dots)", xlabel="place x", ylabel="u")
+        slices.legend()
+        training.semilogy(*history.T)
+        training.set(title="training", xlabel="step", ylabel="loss")
 
 
 def main(argv=None):
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--tiny", action="store_true", help="few steps on few points")
-    options.add_argument("--output", type=pathlib.Path, default=pathlib.Path("."))
-    args = options.parse_args(argv)
+    args = options(__doc__, "few steps on few points", argv)
     began = time.perf_counter()
     steps, points, chunk = (40, 32, 20) if args.tiny else (3000, 256, 100)
     p, history = train(parameters(jax.random.key(0)), steps, points, chunk)
@@ -131,8 +121,7 @@ def main(argv=None):
     ours = np.asarray(solution(p, *(jnp.asarray(g.ravel(), jnp.float32) for g in grid))).reshape(truth.shape)
     error = float(np.sqrt(np.mean((ours - truth) ** 2) / np.mean(truth**2)))
     print(f"relative error {error:.2e}, {time.perf_counter() - began:.0f} s")
-    args.output.mkdir(parents=True, exist_ok=True)
-    picture(args.output / "burgers_pinn.png", p, history, t, x, ours, truth)
+    picture(args.output / "burgers_pinn.png", history, t, x, ours, truth)
     return error
 
 

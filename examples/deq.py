@@ -8,14 +8,13 @@ the implicit function theorem, which knows only the fixed point.
     python examples/deq.py [--tiny] [--output FOLDER]
 """
 
-import argparse
-import pathlib
 import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from common import figure, options
 
 from quabla_jax import loops
 
@@ -103,34 +102,29 @@ def train(p, x, label, steps, report=print):
 
 
 def picture(path, p, x, label, history, size=80):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     side = np.linspace(-1.15, 1.15, size, dtype=np.float32)
     plane = jnp.asarray(np.stack(np.meshgrid(side, side), -1).reshape(-1, 1, 2))
     passes = jax.jit(lambda q: jax.lax.map(lambda x: equilibrium(p, x)[1], q))(plane)  # each point by itself
     belief = jax.nn.sigmoid(jax.jit(score)(p, plane[:, 0]))
-    figure, axes = pyplot.subplots(1, 3, figsize=(13, 4), layout="constrained")
-    extent = (-1.15, 1.15, -1.15, 1.15)
-    axes[0].imshow(np.asarray(belief).reshape(size, size), origin="lower", extent=extent, cmap="RdBu", vmin=0, vmax=1)
-    axes[0].scatter(*np.asarray(x).T, c=label, cmap="RdBu", edgecolor="black", s=14)
-    axes[0].set(title="two spirals, told apart")
-    drawn = axes[1].imshow(np.asarray(passes).reshape(size, size), origin="lower", extent=extent)
-    axes[1].set(title="passes until nothing moves")
-    figure.colorbar(drawn, ax=axes[1])
-    axes[2].semilogy(history)
-    axes[2].set(title="loss", xlabel="step")
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    shape = {"origin": "lower", "extent": (-1.15, 1.15, -1.15, 1.15)}
+    with figure(path, 14, 4) as drawn:
+        classes, depth, training = drawn.subplots(1, 3)
+        values = classes.imshow(np.asarray(belief).reshape(size, size), cmap="RdBu", vmin=0, vmax=1, **shape)
+        for spiral, colour in enumerate(("salmon", "lightskyblue")):
+            points = np.asarray(x)[np.asarray(label) == spiral]
+            classes.scatter(*points.T, c=colour, edgecolor="black", linewidth=0.6, s=16, label=f"spiral {spiral}")
+        classes.set(title="points, and what the layer says of the plane", xlabel="$x_1$", ylabel="$x_2$")
+        classes.legend(loc="lower left")
+        drawn.colorbar(values, ax=classes, label="probability of spiral 1")
+        counts = depth.imshow(np.asarray(passes).reshape(size, size), **shape)
+        depth.set(title="passes of the while loop", xlabel="$x_1$", ylabel="$x_2$")
+        drawn.colorbar(counts, ax=depth, label=f"passes until nothing moves by {TOLERANCE:g}")
+        training.semilogy(history)
+        training.set(title="training", xlabel="step", ylabel="loss")
 
 
 def main(argv=None):
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--tiny", action="store_true", help="few steps on few points")
-    options.add_argument("--output", type=pathlib.Path, default=pathlib.Path("."))
-    args = options.parse_args(argv)
+    args = options(__doc__, "few steps on few points", argv)
     began = time.perf_counter()
     x, label = spirals(60 if args.tiny else 300)
     p, history = train(parameters(jax.random.key(0)), x, label, 30 if args.tiny else 1000)
@@ -142,7 +136,6 @@ def main(argv=None):
         f"{100 * right:.1f} % told apart in {int(equilibrium(p, x)[1])} passes; against the implicit function theorem the "
         f"gradient is off by {off:.1e} of its largest part; {time.perf_counter() - began:.0f} s"
     )
-    args.output.mkdir(parents=True, exist_ok=True)
     picture(args.output / "deq.png", p, x, label, history, size=20 if args.tiny else 80)
     return right, off
 

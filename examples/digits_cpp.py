@@ -7,7 +7,6 @@ what it prints is compared with XLA's answers. Needs PyTorch, CMake and a C++17 
     python examples/digits_cpp.py [--tiny] [--output FOLDER]
 """
 
-import argparse
 import pathlib
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+from common import figure, options
 from digits_gru import data, logits, parameters, train
 
 from quabla_jax import torch_bridge
@@ -56,32 +56,23 @@ def answers(program, model, images):
 
 
 def picture(path, images, truth, classes, found, exact):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure = pyplot.figure(figsize=(11, 4.6), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=(1.35, 1))
     wrong_first = np.argsort(classes == truth, kind="stable")[:40]
-    for axis, n in zip(left.subplots(4, 10).ravel(), wrong_first):
-        axis.imshow(images[n], cmap="gray_r")
-        axis.set(xticks=[], yticks=[])
-        axis.set_title(str(classes[n]), color="black" if classes[n] == truth[n] else "red", fontsize=9, pad=2)
-    left.suptitle("read by the C++ program (red: wrongly)")
-    axis = right.subplots()
-    axis.scatter(exact.ravel(), (found - exact).ravel(), s=4, alpha=0.4)
-    axis.set(xlabel="logit by XLA", title="difference of the C++ program's logits")
-    axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    with figure(path, 12, 4.4) as drawn:
+        left, right = drawn.subfigures(1, 2, width_ratios=(1.6, 1))
+        for axis, n in zip(left.subplots(4, 10).ravel(), wrong_first):
+            right_one = classes[n] == truth[n]
+            axis.imshow(images[n], cmap="gray_r")
+            axis.set(xticks=[], yticks=[])
+            title = str(classes[n]) if right_one else f"{classes[n]}, not {truth[n]}"
+            axis.set_title(title, color="black" if right_one else "red", fontsize=9, pad=2)
+        left.suptitle("what the C++ program reads (red: its errors, shown first)")
+        axis = right.subplots()
+        axis.scatter(exact.ravel(), 1e6 * (found - exact).ravel(), s=4, alpha=0.4)
+        axis.set(title="every logit of every image", xlabel="logit by XLA", ylabel="C++ program minus XLA, $10^{-6}$")
 
 
 def main(argv=None):
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--tiny", action="store_true", help="few epochs")
-    options.add_argument("--output", type=pathlib.Path, default=pathlib.Path("."))
-    args = options.parse_args(argv)
+    args = options(__doc__, "few epochs", argv)
     began = time.perf_counter()
     (images, labels), (unseen, truth) = data()
     p = train(parameters(jax.random.key(0)), images, labels, 2 if args.tiny else 15, lambda *_: None)

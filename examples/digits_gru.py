@@ -7,14 +7,13 @@ and its answers there are compared.
     python examples/digits_gru.py [--tiny] [--output FOLDER]
 """
 
-import argparse
-import pathlib
 import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from common import figure, options
 from sklearn.datasets import load_digits
 
 from quabla_jax.compat import lax
@@ -86,32 +85,30 @@ def train(p, images, labels, epochs, report):
 
 
 def picture(path, p, images, labels, history):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     shown = [int(jnp.argmax(labels == digit)) for digit in (0, 3, 4, 7, 9)]
     belief = jax.nn.softmax(states(p, images[jnp.asarray(shown)]) @ p["read"] + p["bias"])
-    figure = pyplot.figure(figsize=(11, 6.5), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.4))
-    axis = top.subplots()
-    axis.plot([h[1] for h in history], color="tab:blue", label="loss in training")
-    axis.set(xlabel="epoch", yscale="log")
-    share = axis.twinx()
-    share.plot([100 * h[0] for h in history], color="tab:orange", label="test images read rightly, %")
-    share.set(ylim=(0, 101))
-    axis.legend(handles=[*axis.lines, *share.lines], loc="center right")
-    for column, (axis, at) in enumerate(zip(bottom.subplots(1, 2 * len(shown)).reshape(-1, 2), shown)):
-        axis[0].imshow(images[at], cmap="gray_r")
-        axis[0].set(title=f"a {int(labels[at])}", xticks=[], yticks=[])
-        axis[1].imshow(belief[:, column], cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        axis[1].set(xticks=range(0, 10, 3), yticks=[], title="belief" if column == 0 else "")
-    bottom.supxlabel(
-        "left: the image; right: what the network believes (digit across) after each row (down)", fontsize=9
-    )
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    epochs = np.arange(1, len(history) + 1)
+    with figure(path, 12, 5.4) as drawn:
+        top, bottom = drawn.subfigures(2, 1, height_ratios=(1.5, 1))
+        axis = top.subplots()
+        axis.semilogy(epochs, [h[1] for h in history], color="tab:blue", label="loss in training")
+        axis.set(xlabel="epoch", ylabel="loss")
+        share = axis.twinx()
+        share.plot(epochs, [100 * h[0] for h in history], color="tab:orange", label="unseen images read rightly")
+        share.set(ylim=(0, 101), ylabel="read rightly, %")
+        axis.legend(handles=[*axis.lines, *share.lines], loc="center right")
+        # Square pixels and widths like the columns: the rows of an image and of its table stand side by side.
+        axes = bottom.subplots(1, 2 * len(shown), width_ratios=[8, 10] * len(shown))
+        for column, (axis, at) in enumerate(zip(axes.reshape(-1, 2), shown)):
+            axis[0].imshow(images[at], cmap="gray_r")
+            axis[0].set(title=f"a {int(labels[at])}", xticks=[], yticks=[])
+            table = axis[1].imshow(belief[:, column], cmap="Blues", vmin=0, vmax=1)
+            axis[1].set(title="said to be", xticks=range(0, 10, 3), yticks=[])
+        bottom.colorbar(table, ax=axes, label="probability")
+        bottom.supxlabel(
+            "left: an image, read from the top; right: the probability of each digit (across) after each row",
+            fontsize=10,
+        )
 
 
 def exported(path, p, images):
@@ -128,10 +125,7 @@ def exported(path, p, images):
 
 
 def main(argv=None):
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--tiny", action="store_true", help="three epochs")
-    options.add_argument("--output", type=pathlib.Path, default=pathlib.Path("."))
-    args = options.parse_args(argv)
+    args = options(__doc__, "three epochs", argv)
     began, history = time.perf_counter(), []
     (images, labels), (unseen, truth) = data()
     right = jax.jit(lambda p: jnp.mean(jnp.argmax(logits(p, unseen), 1) == truth))
@@ -145,7 +139,6 @@ def main(argv=None):
     print(
         f"{100 * history[-1][0]:.1f} % of {len(truth)} unseen images read rightly, {time.perf_counter() - began:.0f} s"
     )
-    args.output.mkdir(parents=True, exist_ok=True)
     off = exported(args.output / "digits_gru.pt", p, unseen[:16])
     if off is not None:
         print(f"TorchScript answers differ by at most {off:.1e}")

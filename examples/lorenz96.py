@@ -12,14 +12,13 @@ observed variable takes over, and how much its neighbours do.
 The loop keeps about two square roots of its carries (qb.checkpointing("sqrt")) instead of what each step computed.
 """
 
-import argparse
-import pathlib
 import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from common import figure, options
 
 import quabla_jax as qb
 from quabla_jax.compat import lax
@@ -89,40 +88,33 @@ def fit(observations, iterations, report=print):
 
 
 def picture(path, truth, before, after, history):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     shown = slice(-min(200, len(truth)), None)
-    hours = np.arange(len(truth))[shown] * DT * BETWEEN
-    figure, axes = pyplot.subplots(2, 2, figsize=(11, 7), layout="constrained")
-    extent = (hours[0], hours[-1], 0, N)
-    for axis, field, name in ((axes[0, 0], truth, "truth"), (axes[0, 1], after, "analysis, two of three observed")):
-        drawn = axis.imshow(np.asarray(field[shown]).T, aspect="auto", origin="lower", extent=extent, vmin=-10, vmax=12)
-        axis.set(title=name, xlabel="time", ylabel="variable")
-    figure.colorbar(drawn, ax=axes[0])
-    for field, name in ((before, "first guess"), (after, "fitted")):
-        error = np.sqrt(np.mean((np.asarray(field) - np.asarray(truth)) ** 2, 1))
-        width = max(1, len(error) // 200)
-        error = error[: len(error) // width * width].reshape(-1, width).mean(1)
-        axes[1, 0].plot(np.arange(len(error)) * width * DT * BETWEEN, error, label=name)
-    axes[1, 0].axhline(NOISE, color="grey", linestyle=":", label="noise of the observations")
-    axes[1, 0].set(title="error of the analysis", xlabel="time", ylabel="root mean square", ylim=(0, None))
-    axes[1, 0].legend()
-    axes[1, 1].plot(history[:, 1], marker="o", label="forcing")
-    axes[1, 1].axhline(TRUE_FORCING, color="grey", linestyle=":", label="true forcing")
-    axes[1, 1].set(title="fit", xlabel="iteration")
-    axes[1, 1].legend()
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    times = np.arange(len(truth))[shown] * DT * BETWEEN
+    extent = (times[0], times[-1], 0, N)
+    with figure(path, 11, 7) as drawn:
+        ((true, found), (error, fitted)) = drawn.subplots(2, 2)
+        for axis, field, name in ((true, truth, "truth"), (found, after, "analysis, two of three observed")):
+            values = axis.imshow(
+                np.asarray(field[shown]).T, aspect="auto", origin="lower", extent=extent, vmin=-10, vmax=12
+            )
+            axis.set(title=f"{name}: the end", xlabel="model time", ylabel="variable")
+        drawn.colorbar(values, ax=[true, found], label="value")
+        for field, name in ((before, "first guess"), (after, "fitted")):
+            off = np.sqrt(np.mean((np.asarray(field) - np.asarray(truth)) ** 2, 1))
+            width = max(1, len(off) // 200)
+            off = off[: len(off) // width * width].reshape(-1, width).mean(1)
+            error.plot(np.arange(len(off)) * width * DT * BETWEEN, off, label=name)
+        error.axhline(NOISE, color="grey", linestyle=":", label="noise of the observations")
+        error.set(title="error of the analysis", xlabel="model time", ylabel="root mean square error", ylim=(0, None))
+        error.legend()
+        fitted.plot(history[:, 1], marker=".", label="fitted")
+        fitted.axhline(TRUE_FORCING, color="grey", linestyle=":", label="truth")
+        fitted.set(title="forcing", xlabel="iteration", ylabel="F")
+        fitted.legend(loc="lower right")
 
 
 def main(argv=None):
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--tiny", action="store_true", help="1,500 steps, few iterations")
-    options.add_argument("--output", type=pathlib.Path, default=pathlib.Path("."))
-    args = options.parse_args(argv)
+    args = options(__doc__, "1,500 steps, few iterations", argv)
     windows, iterations = (300, 12) if args.tiny else (10_000, 40)
     began = time.perf_counter()
     truth, observations = record(windows)
@@ -134,7 +126,6 @@ def main(argv=None):
         f"{windows * BETWEEN} steps a gradient; forcing {float(theta[0]):.3f} (true {TRUE_FORCING}), gains "
         f"{np.round(np.asarray(jax.nn.sigmoid(theta[1:])), 3)}, error {error:.3f}, {time.perf_counter() - began:.0f} s"
     )
-    args.output.mkdir(parents=True, exist_ok=True)
     picture(args.output / "lorenz96.png", truth, before, after, history)
     return float(theta[0]), error
 

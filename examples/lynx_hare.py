@@ -8,14 +8,13 @@ Hessian at the fit, forward over reverse through the same loops, gives the stand
     python examples/lynx_hare.py [--tiny] [--output FOLDER]
 """
 
-import argparse
-import pathlib
 import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from common import figure, options
 
 import quabla_jax as qb
 from quabla_jax.demo.model import NAMES, START, load_record
@@ -72,44 +71,40 @@ def fit(pelts, iterations, steps, report=print):
 
 def errors(theta, pelts, steps):
     """Standard errors of theta, from the curvature of the misfit and its size at the fit."""
-    value = misfit(theta, pelts, steps)
-    curvature = jax.jit(jax.hessian(lambda t: misfit(t, pelts, steps)))(theta)
+    # Outside a transform Quabla's loops run in Python, step by step: both are compiled.
+    value = jax.jit(misfit, static_argnums=2)(theta, pelts, steps)
+    curvature = jax.jit(jax.hessian(misfit), static_argnums=2)(theta, pelts, steps)
     variance = value / (pelts.size - theta.size)
     return jnp.sqrt(jnp.diag(jnp.linalg.inv(curvature / 2)) * variance)
 
 
 def picture(path, years, pelts, theta, spread, history):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     # The fine curve is the same model, read out 25 times a year by shortening its unit of time.
     points = 25
     fine = theta - jnp.log(points) * jnp.asarray([1.0, 1, 1, 1, 0, 0], theta.dtype)
     curve = np.asarray(jax.jit(lambda t: trajectory(t, 20 * points + 1, 40))(fine))
-    figure, axes = pyplot.subplots(1, 3, figsize=(14, 4), layout="constrained", width_ratios=(2, 1.3, 1))
-    for column, (name, colour) in enumerate((("hare", "tab:blue"), ("lynx", "tab:orange"))):
-        axes[0].plot(years[0] + np.arange(len(curve)) / points, curve[:, column], color=colour, label=f"{name}, fitted")
-        axes[0].plot(years, pelts[:, column], "o", color=colour, label=f"{name}, pelts")
-    axes[0].set(xlabel="year", ylabel="thousands", xticks=np.arange(1900, 1921, 5), ylim=(0, 95))
-    axes[0].set(title="the record and the fit")
-    axes[0].legend(ncols=2, loc="upper center")
-    bars = axes[1].barh(range(6), 100 * np.asarray(spread), color="tab:green", alpha=0.6)
-    axes[1].bar_label(bars, [f"{value:.3g}" for value in np.exp(np.asarray(theta))], padding=3)
-    axes[1].set(yticks=range(6), yticklabels=NAMES, xlim=(0, 130 * float(np.max(spread))))
-    axes[1].set(title="fitted numbers and their errors", xlabel="standard error, %")
-    axes[2].plot(history)
-    axes[2].set(xlabel="iteration", title="squared misfit", ylim=(0, None))
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    units = ["/ year", "/ 1000 / year", "/ 1000 / year", "/ year", "thousand", "thousand"]
+    with figure(path, 14.5, 4) as drawn:
+        record, numbers, training = drawn.subplots(1, 3, width_ratios=(2, 1.3, 1))
+        for column, (name, colour) in enumerate((("hare", "tab:blue"), ("lynx", "tab:orange"))):
+            record.plot(
+                years[0] + np.arange(len(curve)) / points, curve[:, column], color=colour, label=f"{name}, model"
+            )
+            record.plot(years, pelts[:, column], "o", color=colour, label=f"{name}, record")
+        record.set(xlabel="year", ylabel="pelts, thousands", xticks=np.arange(1900, 1921, 5), ylim=(0, 95))
+        record.set(title="the record and the fitted model")
+        record.legend(ncols=2, loc="upper center")
+        bars = numbers.barh(range(6), 100 * np.asarray(spread), color="tab:green", alpha=0.6)
+        values = [f"{value:.3g} {unit}" for value, unit in zip(np.exp(np.asarray(theta)), units)]
+        numbers.bar_label(bars, values, padding=3)
+        numbers.set(yticks=range(6), yticklabels=NAMES, xlim=(0, 190 * float(np.max(spread))))
+        numbers.set(title="fitted numbers; bars: how uncertain", xlabel="standard error, %")
+        training.semilogy(history)
+        training.set(title="fit", xlabel="iteration", ylabel="squared misfit")
 
 
 def main(argv=None):
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--tiny", action="store_true", help="few iterations, few steps a year")
-    options.add_argument("--output", type=pathlib.Path, default=pathlib.Path("."))
-    args = options.parse_args(argv)
+    args = options(__doc__, "few iterations, few steps a year", argv)
     began = time.perf_counter()
     iterations, steps = (60, 50) if args.tiny else (120, 1000)
     years, table = load_record()
@@ -119,7 +114,6 @@ def main(argv=None):
     for name, value, error in zip(NAMES, np.exp(np.asarray(theta)), np.asarray(spread)):
         print(f"{name:>12}  {value:8.4f}  +- {100 * error:.0f} %")
     print(f"squared misfit {history[0]:.2f} -> {history[-1]:.3f}, {time.perf_counter() - began:.0f} s")
-    args.output.mkdir(parents=True, exist_ok=True)
     picture(args.output / "lynx_hare.png", years, table, theta, spread, history)
     return theta, history, spread
 

@@ -7,14 +7,13 @@ over many starts and differentiated with respect to the network. The rollout is 
     python examples/pendulum_policy.py [--tiny] [--output FOLDER]
 """
 
-import argparse
-import pathlib
 import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from common import figure, options
 
 import quabla_jax as qb
 from quabla_jax.compat import lax
@@ -40,8 +39,8 @@ def torque(p, state):
     return STRONGEST * jnp.tanh(jnp.tanh(h @ p["second"] + p["b2"]) @ p["last"])
 
 
-def rollout(p, start):
-    """(total cost, states [STEPS, 2], torques [STEPS]) from one start."""
+def rollout(p, start, steps=STEPS):
+    """(total cost, states [steps, 2], torques [steps]) from one start."""
 
     def step(carry, _):
         state, cost = carry
@@ -52,7 +51,7 @@ def rollout(p, start):
         cost = cost + DT * ((1 - jnp.cos(state[0])) + 0.02 * speed**2 + 0.002 * u**2)
         return (state, cost), (state, u)
 
-    (_, cost), (states, torques) = lax.scan(step, (start, jnp.zeros((), start.dtype)), None, length=STEPS)
+    (_, cost), (states, torques) = lax.scan(step, (start, jnp.zeros((), start.dtype)), None, length=steps)
     return cost, states, torques
 
 
@@ -72,7 +71,7 @@ def upright(p, batch):
 
 
 def train(p, iterations, count, report=print):
-    method = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(1e-2, iterations)))
+    method = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(4e-3, iterations)))
 
     @jax.jit
     def step(p, state, key):
@@ -91,41 +90,36 @@ def train(p, iterations, count, report=print):
 
 
 def picture(path, untrained, p, history):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    batch = starts(jax.random.key(999), 24)
-    figure, axes = pyplot.subplots(1, 4, figsize=(16, 4), layout="constrained")
-    for axis, policy, name in ((axes[0], untrained, "before"), (axes[1], p, "after training")):
-        angles, speeds = np.meshgrid(np.linspace(-2 * np.pi, 2 * np.pi, 80), np.linspace(-9, 9, 60))
-        field = jax.vmap(jax.vmap(lambda a, s, q=policy: torque(q, jnp.stack([a, s]))))(angles, speeds)
-        axis.imshow(
-            field, origin="lower", aspect="auto", extent=(-2 * np.pi, 2 * np.pi, -9, 9),
-            cmap="PuOr", vmin=-STRONGEST, vmax=STRONGEST, alpha=0.6,
-        )  # fmt: skip
-        for states in np.asarray(jax.vmap(lambda s, q=policy: rollout(q, s)[1])(batch)):
-            axis.plot(states[:, 0], states[:, 1], linewidth=0.7, color="black")
-            axis.plot(*states[-1], "o", color="red", markersize=4)
-        axis.set(xlim=(-2 * np.pi, 2 * np.pi), ylim=(-9, 9), xlabel="angle from upright", ylabel="speed", title=name)
-    _, states, torques = rollout(p, jnp.asarray([np.pi, 0.1]))
-    seconds = DT * np.arange(STEPS)
-    axes[2].plot(seconds, np.cos(states[:, 0]), label="height")
-    axes[2].plot(seconds, torques / STRONGEST, label="torque, of the strongest")
-    axes[2].set(title="from hanging", xlabel="seconds", ylim=(-1.1, 1.6))
-    axes[2].legend(loc="upper center")
-    axes[3].plot(history)
-    axes[3].set(title="cost of a rollout", xlabel="iteration")
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    batch, reach, longer = starts(jax.random.key(999), 24), 2.5 * np.pi, 2 * STEPS
+    angles, speeds = np.meshgrid(np.linspace(-reach, reach, 100), np.linspace(-9, 9, 60))
+    with figure(path, 17, 4) as drawn:
+        *phases, swing, training = drawn.subplots(1, 4)
+        for axis, policy, name in zip(phases, (untrained, p), ("before training", "after training")):
+            field = jax.vmap(jax.vmap(lambda a, s, q=policy: torque(q, jnp.stack([a, s]))))(angles, speeds)
+            torques = axis.imshow(
+                field, origin="lower", aspect="auto", extent=(-reach, reach, -9, 9), cmap="PuOr", alpha=0.6,
+                vmin=-STRONGEST, vmax=STRONGEST,
+            )  # fmt: skip
+            for states in np.asarray(jax.vmap(lambda s, q=policy: rollout(q, s)[1])(batch)):
+                axis.plot(states[:, 0], states[:, 1], linewidth=0.7, color="black")
+                axis.plot(*states[-1], "o", color="red", markersize=4)
+            axis.set(xlim=(-reach, reach), ylim=(-9, 9), xlabel="angle from upright, rad", ylabel="speed, rad/s")
+            axis.set(title=f"{name} (red: the end)", xticks=np.pi * np.arange(-2, 3))
+            axis.set_xticklabels(["$-2\\pi$", "$-\\pi$", "0", "$\\pi$", "$2\\pi$"])
+        drawn.colorbar(torques, ax=phases[1], label="torque")
+        _, states, torques = rollout(p, jnp.asarray([np.pi, 0.1]), longer)
+        seconds = DT * np.arange(longer)
+        swing.plot(seconds, np.cos(states[:, 0]), label="height: cosine of the angle")
+        swing.plot(seconds, torques / STRONGEST, label="torque, share of the strongest", linewidth=1)
+        swing.axvline(DT * STEPS, color="grey", linestyle=":", label="end of the rollouts in training")
+        swing.set(title="from hanging", xlabel="seconds", ylim=(-1.1, 1.9), yticks=(-1, -0.5, 0, 0.5, 1))
+        swing.legend(loc="upper center", fontsize=8)
+        training.plot(history)
+        training.set(title="training", xlabel="iteration", ylabel="mean cost of 64 rollouts", ylim=(0, None))
 
 
 def main(argv=None):
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--tiny", action="store_true", help="few iterations, few starts")
-    options.add_argument("--output", type=pathlib.Path, default=pathlib.Path("."))
-    args = options.parse_args(argv)
+    args = options(__doc__, "few iterations, few starts", argv)
     began = time.perf_counter()
     untrained = parameters(jax.random.key(0))
     p, history = train(untrained, *((20, 8) if args.tiny else (500, 64)))
@@ -135,7 +129,6 @@ def main(argv=None):
         f"cost {history[0]:.2f} -> {history[-1]:.2f}; of 200 unseen starts {100 * after:.0f} % end upright "
         f"(untrained {100 * before:.0f} %), {time.perf_counter() - began:.0f} s"
     )
-    args.output.mkdir(parents=True, exist_ok=True)
     picture(args.output / "pendulum_policy.png", untrained, p, history)
     return history, after
 

@@ -13,8 +13,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAMS = ROOT / "examples"
 NOTEBOOKS = PROGRAMS / "notebooks"
-# No programs of their own: long_rnn.py is run through the drop-in's command line.
-LEFT_OUT = {"long_rnn"}
+# long_rnn.py is run through the drop-in's command line; common.py is what the others share.
+LEFT_OUT = {"long_rnn", "common"}
 
 
 def programs():
@@ -58,11 +58,8 @@ def notebook(program):
     source, name = program.read_text("utf-8"), program.stem
     code = pieces(source)
     # What a program finds beside itself, a notebook finds one folder up.
-    if "__file__" in source:
-        code = [
-            piece.replace("pathlib.Path(__file__).resolve().parent", 'pathlib.Path("..").resolve()') for piece in code
-        ]
-        code.insert(0, 'import sys\n\nsys.path.insert(0, "..")')
+    code = [piece.replace("pathlib.Path(__file__).resolve().parent", 'pathlib.Path("..").resolve()') for piece in code]
+    code.insert(0, 'import sys\n\nsys.path.insert(0, "..")')
     cells = [cell("markdown", top(source, name), 0)]
     cells += [cell("code", text, n) for n, text in enumerate(code, 1)]
     run = "quick = False  # True: the tiny form, in seconds"

@@ -28,7 +28,8 @@ def default_precision():
         yield
 
 
-def example(name):
+def example(name, monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))  # it imports common.py from beside itself
     spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -134,8 +135,8 @@ def test_burgers(tmp_path, monkeypatch):
         np.testing.assert_allclose(ours[1], (r(x + 1e-3) - r(x - 1e-3)) / 2e-3, rtol=1e-3, atol=1e-3)
 
 
-def test_the_exact_solution_of_burgers_satisfies_the_equation():
-    module = example("burgers_pinn")
+def test_the_exact_solution_of_burgers_satisfies_the_equation(monkeypatch):
+    module = example("burgers_pinn", monkeypatch)
     t, x, h = np.array([0.2, 0.5, 0.9]), np.array([-0.7, 0.3, 0.05]), 1e-4
     u = module.exact
     left = (u(t + h, x) - u(t - h, x)) / (2 * h) + u(t, x) * (u(t, x + h) - u(t, x - h)) / (2 * h)
