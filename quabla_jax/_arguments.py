@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import os
@@ -17,7 +18,7 @@ import numpy as np
 
 from ._files import checked_path
 
-__all__ = ["check_call", "function_at", "parameters_in", "shape_of", "size_of"]
+__all__ = ["check_call", "count_of", "function_at", "parameters_in", "shape_of", "size_of"]
 
 _DTYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16", "i32": "int32",
@@ -36,10 +37,12 @@ def function_at(place: str) -> Callable[..., Any]:
     try:
         found: Any = importlib.import_module(module)
     except ImportError as error:
-        raise ValueError(f"cannot import {module!r}: {error}") from error
+        cure = f"; a module is named without its ending: {module[:-3]}:{name}" if module.endswith(".py") else ""
+        raise ValueError(f"cannot import {module!r}: {error}{cure}") from error
     for part in name.split("."):
         if not hasattr(found, part):
-            raise ValueError(f"{module!r} has no {name!r}")
+            near = difflib.get_close_matches(part, [n for n in dir(found) if not n.startswith("_")], 1, 0.5)
+            raise ValueError(f"{module!r} has no {name!r}{f'; is it {near[0]!r}?' if near else ''}")
         found = getattr(found, part)
     if not callable(found):
         raise ValueError(f"{place!r} is a {type(found).__name__}, not a function")
@@ -72,6 +75,17 @@ def shape_of(text: str) -> jax.ShapeDtypeStruct:
         jax.config.update("jax_enable_x64", True)
     sizes = tuple(int(n) for n in (match[2] or "").split(",") if n.strip())
     return jax.ShapeDtypeStruct(sizes, dtype)
+
+
+def count_of(text: str) -> int:
+    """A positive count, also as people write long ones: 1000000, 1_000_000, 1e6."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.5
+    if not (value >= 1 and value == int(value)):
+        raise ValueError(f"{text!r} is no trip count; write for instance 10000 or 1e4")
+    return int(value) if "e" in text.lower() else int(text)
 
 
 def size_of(text: str) -> int:

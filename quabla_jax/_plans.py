@@ -56,19 +56,31 @@ def plot_plans(rows: list[Row], path: str | os.PathLike) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    found: dict[tuple[float, float], list[str]] = {}  # several requests may lead to one plan
+    plans = [row.plan for row in rows if row.plan is not None]
     for row in rows:
         if row.plan is not None:
-            ratio = row.plan.extra_forward / max(row.plan.length, 1)
-            axes.plot(row.plan.stored_bytes, ratio, "o")
-            axes.annotate(
-                row.name,
-                (row.plan.stored_bytes, ratio),
-                xytext=(5, 4),
-                textcoords="offset points",
-                fontsize=8,
-            )
-    axes.set(xscale="log", xlabel="bytes stored", ylabel="extra forward runs of a step", title="plans of one loop")
+            place = row.plan.stored_bytes, row.plan.extra_forward / max(row.plan.length, 1)
+            found.setdefault(place, []).append(row.name)
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    for number, ((stored, ratio), names) in enumerate(sorted(found.items())):
+        axes.plot(stored, ratio, "o", color="#1f6f8b")
+        above = number % 2 == 0  # neighbours do not write over each other
+        axes.annotate(
+            ", ".join(names),
+            (stored, ratio),
+            xytext=(0, 7 if above else -7),
+            textcoords="offset points",
+            ha="center",
+            va="bottom" if above else "top",
+            fontsize=8,
+        )
+    axes.margins(x=0.15, y=0.15)
+    axes.set(xscale="symlog" if any(stored == 0 for stored, _ in found) else "log")
+    axes.xaxis.set_major_formatter(lambda value, _: bytes_text(int(value)))
+    axes.set(xlabel="stored", ylabel="extra forward runs of each step")
+    axes.set(title=f"plans of a loop of {plans[0].length:,} steps" if plans else "no plan fits")
+    axes.grid(alpha=0.3)
     with atomic_path(path, "plot_plans") as temporary:
         figure.savefig(temporary, dpi=130, format=kind)
     plt.close(figure)

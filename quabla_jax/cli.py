@@ -110,6 +110,10 @@ if typer is not None:
             typer.Option("--arg", metavar="f32[8,3]", help="Type of an argument; repeatable."),
         ] = None,
         grad: Annotated[bool, typer.Option("--grad", help="Draw the gradient instead.")] = False,
+        params: Annotated[
+            pathlib.Path | None,
+            typer.Option(help="An .npz of parameters; FUNCTION is called as f(params, *args)."),
+        ] = None,
         output: Annotated[
             pathlib.Path | None, typer.Option("--output", "-o", help="A .txt, .svg or .html file.")
         ] = None,
@@ -117,10 +121,11 @@ if typer is not None:
         """Show the regions of a program as nested boxes: loops, branches, carries, captures, bytes, flops."""
         import jax
 
-        from ._arguments import check_call, function_at, shape_of
+        from ._arguments import check_call, function_at, parameters_in, shape_of
         from ._draw import draw as drawn
 
-        fun, args = function_at(function), [shape_of(text) for text in arg or []]
+        fun = function_at(function)
+        args = [*([parameters_in(params)] if params else []), *(shape_of(text) for text in arg or [])]
         check_call(fun, args)
         picture = drawn(jax.grad(fun) if grad else fun, *args)
         if output is None:
@@ -131,7 +136,7 @@ if typer is not None:
 
     @app.command()
     def plan(
-        length: Annotated[int, typer.Option(min=1, help="Trip count.")],
+        length: Annotated[str, typer.Option(metavar="N", help="Trip count, such as 10000 or 1e4.")],
         carry: Annotated[str, typer.Option(help="Bytes of one carry, such as 40000 or 40kB.")],
         residual: Annotated[
             str | None, typer.Option(help="Bytes that one step's derivative needs; default: the carry's.")
@@ -142,9 +147,10 @@ if typer is not None:
         ] = None,
     ) -> None:
         """Compare what a loop's gradient would store and run again under each plan."""
+        from ._arguments import count_of
         from ._plans import plot_plans, table
 
-        rows = table(length, carry, residual, budget)
+        rows = table(count_of(length), carry, residual, budget)
         from rich.console import Console
         from rich.table import Table
 
@@ -181,6 +187,10 @@ if typer is not None:
 
 # What JAX's own messages leave out.
 _CURES = {"TracerBoolConversionError": "branch with lax.cond or jax.numpy.where instead of Python's if and while"}
+_CURES_BY_TEXT = {
+    "Reverse-mode differentiation does not work for lax.while_loop": "Or take while_loop from quabla_jax.compat.lax, with "
+    'checkpoint="auto".'
+}
 
 
 def _message(error: Exception) -> str:
@@ -189,7 +199,9 @@ def _message(error: Exception) -> str:
     lines = [line.strip() for line in (usage() if usage else str(error)).splitlines() if line.strip()] or ["no message"]
     if usage is not None:
         return f"{' '.join(lines)} (--help lists the options)"
-    cure = _CURES.get(type(error).__name__)
+    cure = _CURES.get(type(error).__name__) or next(
+        (c for t, c in _CURES_BY_TEXT.items() if lines[0].startswith(t)), None
+    )
     more = "all of it" if len(lines) > 1 else "where"
     return f"{type(error).__name__}: {lines[0]}{f' {cure}' if cure else ''} (--debug shows {more})"
 

@@ -13,6 +13,7 @@ def model(x): return jax.lax.scan(lambda c, v: (jnp.sin(c) + v, c), x[0], x)[0].
 def affine(params, x): return x @ params["layer"]["w"] + params["layer"]["b"]
 number = 3
 def branching(x): return x if x > 0 else -x
+def until(x): return jax.lax.while_loop(lambda c: c < 9, lambda c: c * 2, x)
 def long_error(x): raise RuntimeError("first\\nsecond")
 """
 
@@ -62,6 +63,30 @@ def test_draw(run, tmp_path):
     assert "<svg" in (tmp_path / "g.html").read_text()
 
 
+def test_draw_with_parameters(run, tmp_path):
+    np.savez(tmp_path / "p.npz", **{"layer.w": np.eye(3, dtype=np.float32), "layer.b": np.ones(3, np.float32)})
+    code, out = run("draw", "user_code:affine", "--arg", "f32[2,3]", "--params", "p.npz")
+    assert code == 0 and "f32[3,3]" in out.out and "f32[2,3]" in out.out
+
+
+def test_plan_takes_long_counts_as_people_write_them(run):
+    tables = {run("plan", "--length", text, "--carry", "4kB")[1].out for text in ("1000000", "1_000_000", "1e6")}
+    assert len(tables) == 1
+
+
+def test_plans_that_coincide_share_a_point(tmp_path):
+    from quabla_jax._plans import plot_plans, table
+
+    rows = table(1_000_000, "40kB", None, None)
+    sqrt = next(row.plan for row in rows if row.name == "sqrt")
+    assert [row.name for row in rows if row.plan == sqrt] == ["auto", "sqrt"]
+    plot_plans(rows, tmp_path / "p.svg")
+    text = (tmp_path / "p.svg").read_text()
+    assert "auto, sqrt" in text and "plans of a loop of 1,000,000 steps" in text
+    plot_plans(table(10, "0", None, None), tmp_path / "q.svg")
+    assert "0 B" in (tmp_path / "q.svg").read_text()
+
+
 def test_plan(run, tmp_path):
     code, out = run("plan", "--length", "10000", "--carry", "4kB", "--budget", "1MB", "--plot", "p.png")
     assert code == 0 and "sqrt" in out.out and "Budget(1MB)" in out.out
@@ -91,7 +116,12 @@ def test_devices(run):
         (["draw", "user_code:long_error", "--arg", "f32[]"], "first (--debug shows all of it)"),
         (["draw"], "Missing argument"),
         (["plan", "--length", "10"], "'--carry'"),
-        (["plan", "--length", "0", "--carry", "4kB"], "'--length'"),
+        (["plan", "--length", "0", "--carry", "4kB"], "no trip count; write for instance"),
+        (["plan", "--length", "1.5e0", "--carry", "4kB"], "no trip count; write for instance"),
+        (["plan", "--length", "many", "--carry", "4kB"], "no trip count; write for instance"),
+        (["draw", "user_code.py:model"], "named without its ending: user_code:model"),
+        (["draw", "user_code:modle"], "is it 'model'?"),
+        (["draw", "user_code:until", "--arg", "f32[]", "--grad"], "while_loop from quabla_jax.compat.lax"),
         (["plan", "--length", "10", "--carry", "4kB", "--plot", "p.xyz"], "xyz"),
         (["export", "user_code:model", "--arg", "f32[5,3]", "--to", "onnx"], "torchscript, pt2 or mlx"),
         (["bench", "nothing"], "there are accuracy"),
