@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 import zipfile
 from collections.abc import Callable
 from typing import BinaryIO
@@ -87,7 +88,7 @@ def _check_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, sizes: dict[s
     if parts[1:] in (["data.pkl"], ["constants.pkl"]) or name.endswith(".debug_pkl"):  # torch.jit.load reads no other
         check_pickle(archive.read(entry), _records(sizes, name), limit)
     elif name.endswith(".py"):
-        _check_source(archive.read(entry))
+        _check_source(name, archive.read(entry))
     else:
         with archive.open(entry) as stream:
             while stream.read(CHUNK):
@@ -99,8 +100,12 @@ def _records(sizes: dict[str, int], name: str) -> Callable[[str], int | None]:
     return lambda key: sizes.get(f"{name.removesuffix('.pkl')}/{key}")
 
 
-def _check_source(source: bytes) -> None:
-    """Bounds the depth of expressions and blocks: open brackets, and operators that no comma or line's end has closed."""
+def _check_source(name: str, source: bytes) -> None:
+    """Refuses source that torch's parser does not survive.
+
+    Depth is bounded: of blocks, and of expressions (open brackets, and operators that no comma or line's end has closed). What torch
+    writes is Python's grammar, and what is not (`x[]`, for one) ends the process in torch: so Python's parser sees it first. Nothing is run.
+    """
     levels, total = [0], 0
     for token in TOKEN.finditer(source):
         kind = token.lastgroup
@@ -118,3 +123,9 @@ def _check_source(source: bytes) -> None:
                 raise ValueError(f"its source is indented over {DEEPEST} levels")
         if total > DEEPEST:
             raise ValueError(f"an expression of its source is nested over {DEEPEST} deep")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes in its strings
+        try:
+            compile(source, name, "exec", dont_inherit=True)
+        except (SyntaxError, RecursionError, MemoryError) as error:
+            raise ValueError(f"the source in {name!r} is damaged: {error}") from None

@@ -368,6 +368,8 @@ DEEP_SOURCES = {
     "attributes": "x" + ".a" * DEEP,
     "indices": "x" + "[0]" * DEEP,
     "choices": "x if True else " * DEEP + "x",
+    "an index of nothing": "class A(Module):\n  def forward(self: __torch__.A, x: Tensor) -> Tensor:\n    return x[]\n",
+    "an assignment to an index of nothing": "class A(Module):\n  def forward(self: __torch__.A, x: Tensor) -> Tensor:\n    x[] = x\n    return x\n",
     "blocks": "\n".join(" " * 2 * k + "if True:" for k in range(1000)),
 }
 
