@@ -317,10 +317,23 @@ WEAK = {
     "fori_loop": lambda L: lambda a: L.fori_loop(0, 7, lambda i, c: c * a + i, a),
     "cond": lambda L: lambda a: L.cond(a > 0, jnp.sin, jnp.cos, a),
     "switch": lambda L: lambda a: L.switch(1, [jnp.sin, lambda x: x, jnp.cos], a),
+    "untouched": lambda L: lambda a: L.scan(lambda c, _: (c, None), a * a, None, length=7)[0],
+    "strong_carry": lambda L: lambda a: L.scan(lambda c, _: (c * a, None), jnp.float64(0.5), None, length=7)[0],
+    "two_carries": lambda L: lambda a: L.scan(lambda c, _: ((c[1], c[0] * a), c[0]), (a, 1.0), None, length=7)[0][1],
+    "xs": lambda L: lambda a: L.scan(lambda c, x: (jnp.sin(c) * x, None), 1.0, jnp.broadcast_to(a, (7,)))[0],
+    "nested": lambda L: (
+        lambda a: L.scan(
+            lambda c, _: (L.scan(lambda d, _: (jnp.sin(d) * a, None), c, None, length=5)[0], None), a, None, length=4
+        )[0]
+    ),
+    "map": lambda L: lambda a: L.map(lambda x: jnp.sin(x) * a, jnp.broadcast_to(a, (5,))).sum(),
 }
 DERIVATIVES = {
     "grad": lambda f, a: jax.grad(f)(a),
     "twice": lambda f, a: jax.grad(jax.grad(f))(a),
+    "hessian": lambda f, a: jax.hessian(f)(a),
+    "jvp_of_grad": lambda f, a: jax.jvp(jax.grad(f), (a,), (a,)),
+    "grad_of_jvp": lambda f, a: jax.grad(lambda x: jax.jvp(f, (x,), (a,))[1])(a),
     "jvp": lambda f, a: jax.jvp(f, (a,), (a,)),
     "linearize": lambda f, a: jax.linearize(f, a)[1](a),
     "batched": lambda f, a: jax.vmap(jax.grad(f))(jnp.stack([a, a])),
