@@ -12,7 +12,7 @@ import gc
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["refuse_cycles", "refusing_cycles"]
+__all__ = ["refuse_cycles", "refuse_unsortable", "refusing_cycles"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,7 +34,7 @@ def _inside(containers: Iterable[Any]) -> list[Any]:
     return _containers(gc.get_referents(*containers))
 
 
-def refuse_cycles(where: str, *trees: Any) -> None:
+def refuse_cycles(where: Any, *trees: Any) -> None:
     """ValueError where a list, tuple, dict or deque among `trees` holds itself, or is nested too deeply to be flattened.
 
     Attributes of registered classes are not followed. Cost: that of flattening once more, by the same order of microseconds.
@@ -78,6 +78,21 @@ def _one_in_itself(roots: Iterable[Any]) -> Any:
     return None
 
 
+def refuse_unsortable(where: str, error: ValueError, kind: type[Exception], *trees: Any) -> None:
+    """Raises what jaxlib's "Comparator raised exception" leaves out: the dict whose keys have no order."""
+    level = _containers(trees) if "Comparator" in str(error) else []
+    while level:
+        for node in level:
+            try:
+                sorted(node if isinstance(node, dict) else ())
+            except TypeError:
+                raise kind(
+                    f"{where}: pytree dict keys must be mutually sortable (all strings or all numbers, for example), got "
+                    f"{list(node)!r:.200}"
+                ) from None
+        level = _inside(level)
+
+
 def refusing_cycles(fun: Callable[P, R]) -> Callable[P, R]:
     """A function of pytrees that refuses arguments which hold themselves, and functions among them that return such."""
 
@@ -86,6 +101,9 @@ def refusing_cycles(fun: Callable[P, R]) -> Callable[P, R]:
         refuse_cycles(fun.__name__, args, kwargs)
         try:
             return fun(*args, **kwargs)
+        except ValueError as error:
+            refuse_unsortable(fun.__name__, error, ValueError, args, kwargs)
+            raise
         except SystemError as error:
             if not isinstance(error.__cause__ or error.__context__, RecursionError):
                 raise

@@ -115,7 +115,7 @@ class MemoryReport:
 
 
 def _differentiable(aval: Any) -> bool:
-    return jnp.issubdtype(aval.dtype, jnp.inexact)
+    return jnp.issubdtype(jnp.result_type(aval), jnp.inexact)
 
 
 def _counted(g: Body, trips: Trips, depth: int) -> LoopMemory | None:

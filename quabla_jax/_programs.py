@@ -23,7 +23,7 @@ import numpy as np
 from jax import tree_util
 
 from . import dtypes
-from ._cycles import refuse_cycles
+from ._cycles import refuse_cycles, refuse_unsortable
 from ._staging import (
     abstract,
     as_leaf,
@@ -337,8 +337,12 @@ class Transform:
     def _signature(self, args: tuple) -> tuple[Any, list] | None:
         """(key of `_seen`, the arrays) of arguments of concrete arrays, NumPy arrays and Python scalars; or None."""
         if not all(type(arg) in _ATOMS for arg in args):
-            refuse_cycles(repr(self), args)
-        leaves, tree = tree_util.tree_flatten(args)
+            refuse_cycles(self, args)
+        try:
+            leaves, tree = tree_util.tree_flatten(args)
+        except ValueError as error:
+            refuse_unsortable(repr(self), error, TypeError, args)
+            raise
         arrays, parts = [], []
         for leaf in leaves:
             kind = type(leaf)

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import tree_util
 
-from ._cycles import refuse_cycles
+from ._cycles import refuse_cycles, refuse_unsortable
 from .arrays import asarray
 from .errors import TracerError
 from .lowering import jax_api
@@ -286,7 +286,11 @@ def _stops(node: Any) -> bool:
 def tree_leaves(tree: Any) -> tuple[list, Any]:
     """Leaves, of any kind, and structure under Quabla's container rules. ValueError for a container in itself."""
     refuse_cycles("an argument or a result", tree)
-    return tree_util.tree_flatten(tree, is_leaf=_stops)
+    try:
+        return tree_util.tree_flatten(tree, is_leaf=_stops)
+    except ValueError as error:
+        refuse_unsortable("an argument or a result", error, TypeError, tree)
+        raise
 
 
 def flatten(tree: Any) -> tuple[list, Any]:

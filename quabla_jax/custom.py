@@ -159,7 +159,7 @@ class custom_vjp(_Custom):
             raise AttributeError(
                 f"no VJP is defined for custom_vjp function {function_name(self.fun)}; call defvjp first"
             )
-        refuse_cycles(repr(self), args)
+        refuse_cycles(self, args)
         arguments, nondiff = self._take_apart(args)
         if self._runs_plainly(arguments):
             return self.fun(*args)
@@ -319,7 +319,7 @@ class custom_jvp(_Custom):
             raise AttributeError(
                 f"no JVP is defined for custom_jvp function {function_name(self.fun)}; call defjvp first"
             )
-        refuse_cycles(repr(self), args)
+        refuse_cycles(self, args)
         arguments, nondiff = self._take_apart(args)
         if self._runs_plainly(arguments):
             return self.fun(*args)
@@ -402,7 +402,7 @@ class _Checkpoint:
         return f"checkpoint({function_name(self.fun)})"
 
     def __call__(self, *args: Any) -> Any:
-        refuse_cycles(repr(self), args)
+        refuse_cycles(self, args)
         count = len(args)
         arguments = Arguments(args, static=tuple(n % count for n in self.static_argnums if -count <= n < count))
         if jax_api.no_trace_active() and not any(map(is_tracer, arguments.arrays)):

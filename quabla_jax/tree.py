@@ -14,7 +14,7 @@ from typing import Any
 
 from jax import tree_util
 
-from ._cycles import refuse_cycles
+from ._cycles import refuse_cycles, refuse_unsortable
 
 __all__ = [
     "TreeDef", "flatten", "flatten_with_path", "leaves", "map", "register", "register_dataclass", "structure", "unflatten",
@@ -60,29 +60,12 @@ class TreeDef:
         return f"TreeDef({str(self._treedef).removeprefix('PyTreeDef(').removesuffix(')')})"
 
 
-def _sortable(tree: Any) -> None:
-    """TypeError naming the keys of the first dict that cannot be sorted."""
-    if type(tree) is dict:
-        try:
-            sorted(tree)
-        except TypeError:
-            raise TypeError(
-                f"pytree dict keys must be mutually sortable (all strings or all numbers, for example), got {list(tree)!r}"
-            ) from None
-        children: Iterable[Any] = tree.values()
-    else:
-        children = tree if isinstance(tree, (list, tuple)) else ()
-    for child in children:
-        _sortable(child)
-
-
 def _checked(call: Callable[[], Any], tree: Any) -> Any:
     refuse_cycles("quabla_jax.tree", tree)
     try:
         return call()
     except ValueError as error:
-        if "Comparator" in str(error):
-            _sortable(tree)
+        refuse_unsortable("quabla_jax.tree", error, TypeError, tree)
         raise
 
 

@@ -433,6 +433,14 @@ ROWS = [
     ("mlx_backend.jit", lambda: module("mlx_backend").jit(total)(in_itself()), "ValueError", "a function on MLX: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
     ("mlx_backend.lower", lambda: module("mlx_backend").lower(total, in_itself(dict)), "ValueError", "a function on MLX: expected a pytree of finite depth, got a dict that holds itself; pass a copy"),
     ("optim.Adam", lambda: qb.optim.Adam(0.1).init(in_itself()), "ValueError", "quabla_jax.tree: expected a pytree of finite depth, got a list that holds itself; pass a copy"),
+    # dict keys without an order
+    ("jit", lambda: qb.jit(total)({1: X, "a": X}), "TypeError", "jit(total): pytree dict keys must be mutually sortable (all strings or all numbers, for example), got"),
+    ("vmap", lambda: qb.vmap(total)({1: X, "a": X}), "TypeError", "vmap(total): pytree dict keys must be mutually sortable (all strings or all numbers, for example), got"),
+    ("vjp", lambda: qb.vjp(total, {1: X, "a": X}), "TypeError", "an argument or a result: pytree dict keys must be mutually sortable (all strings or all numbers, for example), got"),
+    ("memory_report", lambda: qb.memory_report(total, {1: X, "a": X}), "ValueError", "memory_report: pytree dict keys must be mutually sortable (all strings or all numbers, for example), got"),
+    ("compat.lax.scan", lambda: lax.scan(lambda c, x: (c, x), {1: X, "a": X}, X), "ValueError", "scan: pytree dict keys must be mutually sortable (all strings or all numbers, for example), got"),
+    ("compat.lax.cond", lambda: lax.cond(True, total, total, {1: X, "a": X}), "ValueError", "cond: pytree dict keys must be mutually sortable (all strings or all numbers, for example), got"),
+    ("compat.torch_ops.while_loop", lambda: torch_ops.while_loop(lambda c: False, lambda c: c, ({1: X, "a": X},)), "ValueError", "while_loop: pytree dict keys must be mutually sortable (all strings or all numbers, for example), got"),
     # trees
     ("tree.map", lambda: qb.tree.map(3, {"a": 1.0}), "TypeError", "tree.map expects a callable f: 'int' object is not callable"),
     ("tree.map", lambda: qb.tree.map(lambda a, b: a, {"a": 1.0}, {"b": 1.0}), "ValueError", "pytree structures differ: TreeDef({'a': *}) and TreeDef({'b':"),

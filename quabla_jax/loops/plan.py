@@ -298,19 +298,23 @@ def _rerun_blocks(length: int, levels: int, slots: int) -> tuple[int, ...]:
 
 def extra_forward(length: int, blocks: Sequence[int], inner: str) -> int:
     """Steps of the body's primal part that the reverse sweep of a schedule runs, beyond the first forward pass."""
-    if not blocks:
-        return length * (length - 1) // 2 if inner == "rerun" else length
-    b = min(blocks[0], length)
-    k, r = divmod(length, b)
-    below = tuple(c for c in blocks[1:] if c < b)
+    known: dict[tuple[int, tuple[int, ...]], int] = {}  # whole blocks and remainders meet again at every level below
 
-    def piece(n: int) -> int:
+    def sweep(n: int, blocks: tuple[int, ...]) -> int:
+        if not blocks:
+            return n * (n - 1) // 2 if inner == "rerun" else n
+        if (n, blocks) not in known:
+            b = min(blocks[0], n)
+            k, r = divmod(n, b)
+            below = tuple(c for c in blocks[1:] if c < b)
+            known[n, blocks] = k * piece(b, below) + (piece(r, below) if r else 0)
+        return known[n, blocks]
+
+    def piece(n: int, below: tuple[int, ...]) -> int:
         deeper = tuple(c for c in below if c < n)
-        if deeper:
-            return n + extra_forward(n, deeper, inner)
-        return n * (n - 1) // 2 if inner == "rerun" else n
+        return n + sweep(n, deeper) if deeper else sweep(n, ())
 
-    return k * piece(b) + (piece(r) if r else 0)
+    return sweep(length, tuple(blocks))
 
 
 def decide(trips: Trips, g: Body, lin: Sequence[bool], y_lin: Sequence[bool], must: bool = False) -> Schedule | None:

@@ -164,3 +164,13 @@ def test_deep_trees_and_shared_containers_are_no_cycles():
     for _ in range(16):
         doubled = {"left": doubled, "right": doubled}
     assert len(qb.tree.leaves(doubled)) == 2**16
+
+
+def test_plans_of_many_slots_are_found_at_once():
+    """Whole blocks and remainders meet again at every level: counted each time, these never came to an end."""
+    plan = qb.plan_loop(10**12, 8, checkpoint=10**9)
+    assert sum(plan.slots) <= 10**9
+
+
+def test_a_memory_report_takes_python_numbers():
+    assert qb.memory_report(lambda x: x * 2.0, 1.5, compiled=True).compiled
