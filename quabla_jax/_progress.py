@@ -50,9 +50,11 @@ def progress(label: str = "", *, display: Display | None = None) -> Iterator[Met
         display: where progress goes instead of a bar: an object with started(loop, label, trips) and
             advanced(loop, done), called from another thread.
 
-    Loops of qb and of compat.lax alike; a loop inside another is part of its outer one. The reverse pass of a gradient
+    Bars need rich and a terminal: in a notebook, and where output goes to a file, nothing is shown unless `display` is
+    given. Loops of qb and of compat.lax alike; a loop inside another is part of its outer one. The reverse pass of a gradient
     is silent, and the lanes of a vmap are counted once. Compiled functions remember what they were traced under: one
-    traced outside shows nothing, and one traced inside goes on counting. Transforms: every one; the counter is an
+    traced outside shows nothing, and one traced inside goes on counting. A loop that the compiled program does not need
+    (the Hessian of a linear one is zero) does not run and shows no bar. Transforms: every one; the counter is an
     integer beside the carry. Targets: XLA, and MLX, where the host counts between two chunks of a loop.
 
     Cost: a counter and a branch a trip, and at most about 50 calls of the host a second; outside the context none. On

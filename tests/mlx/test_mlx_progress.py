@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from progress_log import Log
 
 pytest.importorskip("mlx.core")
 
@@ -13,18 +14,6 @@ import quabla_jax as qb
 from quabla_jax import loops, lowering, mlx_backend
 from quabla_jax.loops.progress import CALLS_A_SECOND
 from quabla_jax.mlx_backend.progress import watched
-
-
-class Log:
-    def __init__(self):
-        self.runs, self.seen = [], []
-
-    def started(self, loop, label, trips):
-        self.runs.append((loop, label, trips))
-
-    def advanced(self, loop, done):
-        self.seen.append(done)
-
 
 STEP = lambda c: jnp.sin(c) + 0.1
 PROGRAMS = {

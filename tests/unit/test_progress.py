@@ -1,23 +1,17 @@
 """Progress of loops: counted to the end, silent under replays, absent when off."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from progress_log import Log
 
 import quabla_jax as qb
 from quabla_jax import loops
-
-
-class Log:
-    def __init__(self):
-        self.runs, self.seen = [], []
-
-    def started(self, loop, label, trips):
-        self.runs.append((loop, label, trips))
-
-    def advanced(self, loop, done):
-        self.seen.append(done)
 
 
 def programs():
@@ -66,6 +60,54 @@ def test_counts_to_the_end_and_changes_nothing(name, transform):
     assert np.sum(one <= 0) <= len(log.runs) - 1, log.seen
     if trips is not None:
         assert log.seen[-1] == trips
+
+
+def test_nothing_is_shown_where_nothing_runs():
+    """The second derivative of a linear loop is zero, and the compiled program has no loop."""
+    log, x = Log(), jnp.ones(3)
+    linear = lambda x: loops.while_loop(lambda c: c.sum() < 1e3, lambda c: 1.1 * c, x, checkpoint=8).sum()
+    with qb.progress(display=log):
+        compiled = jax.jit(jax.hessian(linear)).lower(x).compile()
+    np.testing.assert_array_equal(compiled(x), np.zeros((3, 3)))
+    assert "while(" not in compiled.as_text() and not log.runs
+
+
+def test_the_terminal_is_left_as_it_was():
+    """The cursor comes back, also after an error inside the loop, and the next bar works."""
+    pytest.importorskip("rich")
+    out = subprocess.run(
+        [sys.executable, "-c", FAILING],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "FORCE_COLOR": "1"},
+        timeout=200,
+    )
+    assert "an error in the loop" in out.stdout and out.stdout.endswith("after\n"), out
+    assert out.stderr.count("\x1b[?25l") == out.stderr.count("\x1b[?25h") == 2
+    assert "again fori_loop" in out.stderr and "300/300" in out.stderr
+
+
+FAILING = """
+import jax, jax.numpy as jnp, numpy as np
+import quabla_jax as qb
+from quabla_jax import loops
+
+def stops(i, c):
+    def check(v):
+        if v > 40:
+            raise RuntimeError("stop")
+        return np.asarray(v)
+    return jax.pure_callback(check, jax.ShapeDtypeStruct((), c.dtype), c + 1)
+
+try:
+    with qb.progress("fit"):
+        jax.jit(lambda x: loops.fori_loop(0, 99, stops, x))(0.0).block_until_ready()
+except Exception:
+    print("an error in the loop")
+with qb.progress("again"):
+    jax.jit(lambda x: loops.fori_loop(0, 300, lambda i, c: jnp.sin(c), x))(0.5).block_until_ready()
+print("after")
+"""
 
 
 def test_off_means_the_same_program():

@@ -10,6 +10,8 @@ import pytest
 from jax import lax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
+from while_references import masked as masked_loop
+from while_references import ours
 
 from quabla_jax import loops
 
@@ -18,22 +20,8 @@ pytestmark = pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four (virt
 W = jnp.sin(jnp.arange(9.0).reshape(3, 3))
 X = jnp.arange(12.0).reshape(4, 3) / 10
 P0 = jnp.float64(1.3)
-MOST = 9
+masked = masked_loop(9)
 varying = lambda x: lax.pcast(x, "d", to="varying")
-
-
-def masked(cond, body, init):
-    """jax.lax's scan over MOST steps, which keeps the carry once the condition has failed."""
-
-    def step(carry, _):
-        run = cond(carry)
-        return jax.tree.map(lambda a, b: jnp.where(run, a, b), body(carry), carry), None
-
-    return lax.scan(step, init, None, length=MOST)[0]
-
-
-def ours(cond, body, init):
-    return loops.while_loop(cond, body, init, checkpoint=5)
 
 
 def conditional(loop):
