@@ -16,7 +16,7 @@ import threading  # noqa: E402
 
 import pytest  # noqa: E402
 
-SECONDS_A_TEST, SECONDS_A_SLOW_TEST = 300, 1800
+SECONDS_A_TEST, SECONDS_A_SLOW_TEST = 600, 1800
 STDERR = pytest.StashKey[int]()
 
 
