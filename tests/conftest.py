@@ -21,6 +21,8 @@ STDERR = pytest.StashKey[int]()
 
 
 def pytest_configure(config):
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: interrupts would never arrive
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[STDERR] = os.dup(sys.__stderr__.fileno())  # capturing has not begun
 
 

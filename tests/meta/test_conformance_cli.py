@@ -76,8 +76,8 @@ def test_status_1_where_a_cell_fails(capsys):
         (["--case", "nonesuch/*"], "no cell matches"),
         (["--diff", "nonesuch.json"], "nonesuch.json"),
         (["--from", "nonesuch.json"], "nonesuch.json"),
-        (["-o", "nonesuch/report.html"], "no such folder"),
-        (["--state", "nonesuch/state.jsonl"], "no such folder"),
+        (["-o", "nonesuch/report.html"], "there is no folder"),
+        (["--state", "nonesuch/state.jsonl"], "there is no folder"),
     ],
 )
 def test_status_2_for_unusable_arguments(arguments, said, capsys, tmp_path, monkeypatch):
