@@ -42,10 +42,8 @@ class Absent(Wrong):
         return "not on this machine"
 
 
-def _command(*arguments, hurry=0, **options):
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "meta")])
-    environment = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu", "TERM": "xterm", "COLUMNS": "100"}
-    environment["UNHURRIED"] = str(hurry)
+def _command(*arguments, **options):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "TERM": "xterm", "COLUMNS": "100"}
     return subprocess.Popen(
         [sys.executable, "-m", "conformance", *arguments], cwd=options.pop("cwd"), env=environment, text=True, **options
     )
@@ -211,25 +209,13 @@ def test_junit_counts_what_the_run_counted(tmp_path):
 # ---- resuming
 
 
-class Unhurried(Wrong):
-    """numpy, which leaves time for an interrupt."""
-
-    name = "unhurried"
-
-    def prepare(self, closed):
-        from conformance.backends.targets import NumpyOracle
-
-        time.sleep(float(os.environ.get("UNHURRIED", "0")))
-        return NumpyOracle().prepare(closed)
-
-
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_an_interrupted_run_goes_on(tmp_path, jobs):
     """Ctrl-C, to the whole process group as a terminal sends it, at the third case; the second run does the rest only."""
     state, out = tmp_path / "state.jsonl", tmp_path / "report.json"
     arguments = [
         "--backend",
-        f"{__name__}:Unhurried",
+        "numpy",
         "--case",
         "integer/*-int32",
         "--case",
@@ -239,9 +225,7 @@ def test_an_interrupted_run_goes_on(tmp_path, jobs):
         "--state",
         str(state),
     ]
-    process = _command(
-        *arguments, hurry=1, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    )
+    process = _command(*arguments, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     until = time.monotonic() + 240
     while not (state.exists() and len(state.read_text().splitlines()) >= 3):
         assert time.monotonic() < until and process.poll() is None

@@ -191,25 +191,14 @@ def test_checkpointing_stays_in_its_thread():
 
 @contextlib.contextmanager
 def interrupted_after(seconds):
-    """SIGINT to this process after `seconds`, as Ctrl-C sends it; and again while nothing comes of it.
-
-    Python drops an interrupt that arrives while a finalizer runs.
-    """
-    over = threading.Event()
-
-    def press():
-        wait = seconds
-        while not over.wait(wait):
-            signal.raise_signal(signal.SIGINT)
-            wait = 20
-
-    presser = threading.Thread(target=press)
-    presser.start()
+    """SIGINT to this process after `seconds`, as Ctrl-C sends it."""
+    timer = threading.Timer(seconds, signal.raise_signal, [signal.SIGINT])
+    timer.start()
     try:
         yield
     finally:
-        over.set()
-        presser.join()
+        timer.cancel()
+        timer.join()
 
 
 def test_interruption_of_a_python_loop():
