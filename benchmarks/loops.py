@@ -21,6 +21,7 @@ import json
 import math
 import pathlib
 import platform
+import random
 import resource
 import statistics
 import subprocess
@@ -228,11 +229,12 @@ def run_row(name: str, mode: str, repeats: int, rounds: int) -> list[Cell]:
 
 
 def interleaved(programs: dict[str, Callable], args, repeats: int) -> dict[str, list[float]]:
+    """Times of `repeats` rounds, each in an order of its own: what runs behind a program of gigabytes finds cold memory."""
     times: dict[str, list[float]] = {k: [] for k in programs}
-    for _ in range(repeats):
-        for k, program in programs.items():
+    for turn in range(repeats):
+        for k in random.Random(turn).sample(list(programs), len(programs)):
             start = time.perf_counter()
-            jax.block_until_ready(program(*args))
+            jax.block_until_ready(programs[k](*args))
             times[k].append(time.perf_counter() - start)
     return times
 

@@ -5,7 +5,7 @@ With a body g(c, x, s) -> (x', y), its jvp `dual(g)`, and a mask `lin` of inputs
   Loop[g](c, x0, s; keep)               -> x_T, ys, kept     kept: the carry at every block's start
   Lin[g, lin](p, kept; d)               -> the outputs that depend on d
   Vjp[g, lin](p, kept; u, uy)           -> cotangents of d: the transpose of Lin
-  VTan[g, lin, m](p, u, uy; dp, du, duy) -> the derivative of Vjp (with `both`, also Vjp's own value, for one sweep)
+  VTan[g, lin, m](p, kept, u, uy; dp, du, duy) -> the derivative of Vjp (with `both`, also Vjp's own value, for one sweep)
 
 p are the inputs that `lin` leaves out, d those it names; u and uy are cotangents of the linear carries and outputs.
 The identities that close the family, in one line each (docs/engine.md derives them):
@@ -14,8 +14,8 @@ The identities that close the family, in one line each (docs/engine.md derives t
   jvp Vjp[g](p; u) along (p', u') = Vjp[dual g](p, p'; u' on the outputs, u on their tangents)
   vjp Vjp[g] = Vjp[dual g](p, v; 0, u) together with Lin[g](p; v)
 
-`kept` repeats values that (c, x0, s) determine, so it has no tangent: all derivatives flow through the other inputs.
-A schedule is never differentiated; the higher derivatives are loops of their own, with a schedule of their own.
+`kept` repeats values that (c, x0, s) determine: all derivatives flow through the other inputs. Its tangent, where Loop's jvp
+gives one, is kept for the same reason as the carry: the sweep over the dual body starts from both. A schedule is never differentiated; the higher derivatives are loops of their own, with a schedule of their own.
 
 This file holds the primitives and what they compute; `counted_rules` and `counted_batching` hold their rules.
 """
@@ -105,9 +105,11 @@ def vjp_avals(*_, g: Body, lin, y_lin, plan: Schedule, keep) -> list[Any]:
 # ---- VTan
 
 
-def vtan_sizes(g: Body, lin, y_lin, plan, m, both) -> tuple[int, ...]:
+def vtan_sizes(g: Body, lin, y_lin, plan, m, both, keep) -> tuple[int, ...]:
+    """Of p, kept, u, uy, dp, du, duy. What is kept, if anything, is every nonlinear carry and its tangent, where it has one."""
     nu, ny = sum(g.carry(lin)), sum(y_lin)
-    return len(lin) - sum(lin), nu, ny, sum(m), nu, ny
+    started = num_kept(plan, [*[not b for b in g.carry(lin)], *g.carry(m)]) if keep else 0
+    return len(lin) - sum(lin), started, nu, ny, sum(m), nu, ny
 
 
 def vtan_dual(g: Body, lin, y_lin, m):
@@ -118,19 +120,19 @@ def vtan_dual(g: Body, lin, y_lin, m):
     return big, h, tuple(g.weave(lin, pick(big, lin), big)), (*y_lin, *pick(y_big, y_lin))
 
 
-def vtan_impl(*args, g: Body, lin, y_lin, plan: Schedule, m, both: bool) -> list[Any]:
-    p, u, uy, dp, du, duy = split(args, *vtan_sizes(g, lin, y_lin, plan, m, both))
+def vtan_impl(*args, g: Body, lin, y_lin, plan: Schedule, m, both: bool, keep: bool) -> list[Any]:
+    p, kept, u, uy, dp, du, duy = split(args, *vtan_sizes(g, lin, y_lin, plan, m, both, keep))
     big, h, lin2, y_lin2 = vtan_dual(g, lin, y_lin, m)
     tangents = pick(big, fill(m, dp))
     q = omit(lin2, g.weave(fill([not b for b in lin], p), tangents, big))
     # every linear carry and output is in `big`: u' stands on it, u on its tangent
-    ct = vjp_call(h, lin2, y_lin2, plan, q, [*du, *u], [*duy, *uy])
+    ct = vjp_call(h, lin2, y_lin2, plan, q, [*du, *u], [*duy, *uy], kept if keep else None)
     on_primal, on_tangent = g.unweave(big, fill(lin2, ct))
     derivative = pick(lin, on_primal)
     return [*pick(pick(big, lin), on_tangent), *derivative] if both else derivative
 
 
-def vtan_avals(*_, g: Body, lin, y_lin, plan: Schedule, m, both: bool) -> list[Any]:
+def vtan_avals(*_, g: Body, lin, y_lin, plan: Schedule, m, both: bool, keep: bool) -> list[Any]:
     return pick(lin, input_avals(g, plan.length)) * (2 if both else 1)
 
 

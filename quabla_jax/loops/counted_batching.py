@@ -8,10 +8,10 @@ from typing import Any
 import jax.numpy as jnp
 
 from ..lowering import jax_api as api
-from ._lists import fill, merge, omit, pick
+from ._lists import fill, merge, omit, pick, split
 from .body import Body
 from .counted import kept_axes, lin_call, lin_p, loop_p, scan_axes, vjp_call, vjp_p, vtan_p
-from .counted_rules import lin_parts, vjp_parts, vtan_parts
+from .counted_rules import kept_parts, lin_parts, vjp_parts, vtan_parts
 
 
 def mapped(dims: Sequence[Any]) -> list[bool]:
@@ -98,29 +98,48 @@ def vjp_batch(axis, args, dims, **params):
     return out, pick(lin, places)
 
 
+def _kept_mapped(dims, *, g: Body, lin, m, plan, **_) -> list[bool]:
+    """Which nonlinear carries VTan is given mapped, themselves or their tangents."""
+    moving = omit(g.carry(lin), g.carry(m))
+    found = [False] * len(moving)
+    for part in kept_parts(plan, dims):
+        k, dk = split(part, len(moving), sum(moving))
+        found = [f or a is not None or b is not None for f, a, b in zip(found, k, fill(moving, dk), strict=True)]
+    return found
+
+
 def vtan_batch(axis, args, dims, **params):
     g, lin, m = (params[k] for k in ("g", "lin", "m"))
     parts = vtan_parts(args, **params)
     part_dims = vtan_parts(dims, **params)
-    p_dims, dp_dims = part_dims[0], part_dims[3]
-    if params["both"] and not any(mapped([d for part in part_dims[:3] for d in part])):
+    p_dims, kept_dims, dp_dims = part_dims[0], part_dims[1], part_dims[4]
+    if params["both"] and not any(mapped([d for k in (0, 2, 3) for d in part_dims[k]])):
         # forward over reverse along many tangents: the value stays unmapped, as jacfwd expects
-        value = vjp_call(g, lin, params["y_lin"], params["plan"], *parts[:3])
+        n = sum(not b for b in g.carry(lin))
+        primal = lambda kept: [v for part in kept_parts(params["plan"], kept) for v in part[:n]]
+        start = primal(parts[1]) if params["keep"] and not any(mapped(primal(kept_dims))) else None
+        value = vjp_call(g, lin, params["y_lin"], params["plan"], parts[0], parts[2], parts[3], start)
         out, out_axes = vtan_batch(axis, args, dims, **{**params, "both": False})
         return [*value, *out], [*[None] * len(value), *out_axes]
+    kept = _kept_mapped(kept_dims, **params) if params["keep"] else ()
     # a primal whose tangent is mapped is mapped with it: the dual body has one axis for both
-    mask, y_mask = with_linear(g, lin, mapped(p_dims), fill(m, [True] * len(dp_dims), False))
+    mask, y_mask = with_linear(g, lin, mapped(p_dims), fill(m, [True] * len(dp_dims), False), kept)
     places = scan_axes(g)
-    wants = [omit(lin, mask), *[[True] * len(a) for a in parts[1:]]]
+    wants = [omit(lin, mask), [], *[[True] * len(a) for a in parts[2:]]]
     at = [
         omit(lin, places),
-        [0] * len(parts[1]),
-        [1] * len(parts[2]),
+        [],
+        [0] * len(parts[2]),
+        [1] * len(parts[3]),
         pick(m, places),
-        [0] * len(parts[4]),
-        [1] * len(parts[5]),
+        [0] * len(parts[5]),
+        [1] * len(parts[6]),
     ]
-    moved = [v for a, d, w, k in zip(parts, part_dims, wants, at, strict=True) for v in axis_to(a, d, w, axis, k)]
+    carries = [*omit(g.carry(lin), g.carry(mask)), *pick(g.carry(m), g.carry(mask))]
+    moved = []
+    for i, (a, d, w, k) in enumerate(zip(parts, part_dims, wants, at, strict=True)):
+        at_blocks = i == 1 and params["keep"]
+        moved += kept_to(a, d, carries, params["plan"], axis) if at_blocks else axis_to(a, d, w, axis, k)
     out = vtan_p.bind(*moved, **{**params, "g": g.batched(mask, y_mask, axis, True)})
     return out, pick(lin, places) * (2 if params["both"] else 1)
 

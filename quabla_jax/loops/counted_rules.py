@@ -92,9 +92,13 @@ class Tangent:
 
 def select_kept(plan: Schedule, have: Sequence[bool], want: Sequence[bool], kept: Sequence[Any]) -> list[Any]:
     """The kept carries of mask `want` from those of the larger mask `have`."""
-    n = sum(have)
-    parts = [kept[:n], kept[n:]] if plan.rest else [kept]
-    return [v for part in parts for v in pick(pick(have, want), part)]
+    return [v for part in kept_parts(plan, kept) for v in pick(pick(have, want), part)]
+
+
+def kept_parts(plan: Any, kept: Sequence[Any]) -> list[Sequence[Any]]:
+    """The kept carries at the blocks' starts, and at the start of the rest, if there is one."""
+    n = len(kept) // 2
+    return [kept[:n], kept[n:]] if n and plan.rest else [kept]
 
 
 # ---- Loop
@@ -108,11 +112,18 @@ def loop_jvp(primals, tangents, *, g: Body, plan, keep):
         return out, no_tangents(out)
     x_mask = g.carry(inputs)
     woven = g.weave(primals, instantiate(pick(inputs, tangents)), inputs)
-    keep2 = None if keep is None else (*keep, *[False] * sum(x_mask))
+    # the tangents of the kept carries are those that a sweep over the dual body starts from
+    moving = [] if keep is None else pick(keep, x_mask)
+    keep2 = None if keep is None else (*keep, *pick(x_mask, keep))
     out = loop_p.bind(*woven, g=g.dual(inputs, ys), plan=plan, keep=keep2)
-    x, dx, y, dy, kept = split(out, g.sizes[1], sum(x_mask), g.num_ys, sum(ys), num_kept(plan, keep))
+    x, dx, y, dy, both = split(out, g.sizes[1], sum(x_mask), g.num_ys, sum(ys), num_kept(plan, keep2))
+    kept, along = [], []
+    for part in kept_parts(plan, both):
+        k, dk = split(part, len(moving), sum(moving))
+        kept += k
+        along += merge(moving, dk, no_tangents(omit(moving, k)))
     spread = Tangent.spread.__get__(_Marks(g, inputs, ys))
-    return [*x, *y, *kept], [*spread(plan.length, dx, dy), *no_tangents(kept)]
+    return [*x, *y, *kept], [*spread(plan.length, dx, dy), *along]
 
 
 class _Marks:
@@ -157,10 +168,20 @@ def loop_partial_eval(trace, *tracers, g: Body, plan, keep):
     tracers = [trace.to_jaxpr_tracer(t) for t in tracers]
     lin, y_lin = g.depends([not api.is_known(t) for t in tracers])
     x_lin = g.carry(lin)
-    if all(lin) or (keep is not None and any(pick(keep, x_lin))):
-        # nothing is known, or the kept carries themselves are unknown
-        args = [trace.instantiate_const(t) for t in tracers]
-        return trace.default_process_primitive(loop_p, args, dict(g=g, plan=plan, keep=keep))
+    whole = lambda keep: trace.default_process_primitive(
+        loop_p, [trace.instantiate_const(t) for t in tracers], dict(g=g, plan=plan, keep=keep)
+    )
+    if all(lin):
+        return whole(keep)
+    if keep is not None and any(pick(keep, x_lin)):
+        # some of the kept carries are known later, from the whole loop; the rest goes as without those
+        early, late = [
+            tuple(k and m for k, m in zip(keep, side, strict=True)) for side in ([not v for v in x_lin], x_lin)
+        ]
+        out = loop_partial_eval(trace, *tracers, g=g, plan=plan, keep=early if any(early) else None)
+        n = g.sizes[1] + g.num_ys
+        parts = zip(kept_parts(plan, whole(late)[n:]), kept_parts(plan, out[n:]), strict=True)
+        return [*out[:n], *[v for b, a in parts for v in merge(pick(keep, x_lin), b, a)]]
     live = g.live(x_lin, y_lin)
     mask = [a or b for a, b in zip(lin, live, strict=True)]
     rest = g.only(mask, y_lin)  # what is left for later reads these inputs alone
@@ -212,11 +233,12 @@ def loop_partial_eval_custom(saveable, unknowns, instantiated, eqn):
             return api.scan_partial_eval_custom(saveable, unknowns, instantiated, eqn, scan_params(g, plan))
     new = [v for v, i in zip(eqn.invars, instantiated, strict=True) if api.is_var(v) and not i]
     every = [True] * len(eqn.outvars)
-    if all(lin) or (keep is not None and any(pick(keep, x_lin))):
+    if all(lin):
         return None, eqn, every, every, new
     y_known = [not m for m in y_lin]
     part = primal_part(g, lin, y_known)
-    unknown_out = [*x_lin, *y_lin, *[False] * num_kept(plan, keep)]
+    unknown_kept = [] if keep is None or isinstance(plan, Trips) else pick(keep, x_lin) * (2 if plan.rest else 1)
+    unknown_out = [*x_lin, *y_lin, *unknown_kept]
     known = eqn.replace(
         invars=omit(lin, eqn.invars),
         outvars=omit(unknown_out, eqn.outvars),
@@ -328,23 +350,41 @@ def perturbed_primals(g: Body, lin, nonzero) -> tuple[bool, ...]:
     return tuple(a and not b for a, b in zip(mask, lin, strict=True))
 
 
-def vjp_tangent(p, u, uy, dp, du, duy, nonzero, both, *, g, lin, y_lin, plan, keep):
+def vjp_tangent(p, u, uy, dp, du, duy, nonzero, both, kept=None, dkept=None, *, g, lin, y_lin, plan, keep):
     m = perturbed_primals(g, lin, nonzero)
     dp = pick(m, fill([not b for b in lin], dp))
     tangents = instantiate([*dp, *du, *duy])
-    return vtan_p.bind(*p, *u, *uy, *tangents, g=g, lin=lin, y_lin=y_lin, plan=plan, m=m, both=both)
+    start = None if kept is None else dual_kept(plan, omit(g.carry(lin), g.carry(m)), kept, dkept)
+    params = dict(g=g, lin=lin, y_lin=y_lin, plan=plan, m=m, both=both, keep=start is not None)
+    return vtan_p.bind(*p, *(start or []), *u, *uy, *tangents, **params)
+
+
+def dual_kept(plan: Schedule, moving: Sequence[bool], kept, dkept) -> list[Any] | None:
+    """What a sweep over the dual body starts from: the kept carries, and the tangents of those in `moving`.
+
+    None where one of these tangents is missing, as in a linearization: the carries are then run for again. A kept carry is a
+    function of the loop's other inputs, through which its derivative flows: its tangent is a value to start from, and no
+    more.
+    """
+    start = []
+    for k, dk in zip(kept_parts(plan, kept), kept_parts(plan, dkept), strict=True):
+        dk = pick(moving, dk)
+        if any(map(api.is_zero, dk)):
+            return None
+        start += [*k, *dk]
+    return start
 
 
 def vjp_jvp(primals, tangents, **params):
     if params["g"].rough:
         return taped_jvp(primals, tangents, vjp_parts, scan_axes, **params)
     p, kept, u, uy = vjp_parts(primals, **params)
-    dp, _, du, duy = vjp_parts(tangents, **params)
+    dp, dkept, du, duy = vjp_parts(tangents, **params)
     nonzero = [not api.is_zero(t) for t in dp]
     if not any(perturbed_primals(params["g"], params["lin"], nonzero)):
         out = vjp_p.bind(*primals, **params)
         return out, vjp_p.bind(*p, *kept, *instantiate([*du, *duy]), **params)
-    out = vjp_tangent(p, u, uy, dp, du, duy, nonzero, True, **params)
+    out = vjp_tangent(p, u, uy, dp, du, duy, nonzero, True, kept, dkept, **params)
     return tuple(split(out, len(out) // 2, len(out) // 2))
 
 
@@ -377,8 +417,8 @@ def vjp_transpose(cts, *args, g, lin, y_lin, plan, keep):
 # ---- VTan
 
 
-def vtan_parts(args, g, lin, y_lin, plan, m, both):
-    return split(args, *vtan_sizes(g, lin, y_lin, plan, m, both))
+def vtan_parts(args, g, lin, y_lin, plan, m, both, keep):
+    return split(args, *vtan_sizes(g, lin, y_lin, plan, m, both, keep))
 
 
 def vtan_jvp(primals, tangents, **params):
@@ -394,9 +434,11 @@ def vtan_jvp(primals, tangents, **params):
 def vtan_partial_eval(trace, *tracers, **params):
     """With only tangents unknown, the value is known now and the derivative is staged."""
     tracers = [trace.to_jaxpr_tracer(t) for t in tracers]
-    p, u, uy, dp, du, duy = vtan_parts(tracers, **params)
+    p, kept, u, uy, dp, du, duy = vtan_parts(tracers, **params)
+    keep = params["keep"] and all(map(api.is_known, kept))
+    inputs = [*p, *(kept if keep else []), *u, *uy, *dp, *du, *duy]
     stage = lambda both: trace.default_process_primitive(
-        vtan_p, [trace.instantiate_const(t) for t in tracers], {**params, "both": both}
+        vtan_p, [trace.instantiate_const(t) for t in inputs], {**params, "both": both, "keep": keep}
     )
     if not params["both"] or not all(map(api.is_known, [*p, *u, *uy])):
         return stage(params["both"])
@@ -408,26 +450,25 @@ def vtan_partial_eval(trace, *tracers, **params):
 def vtan_partial_eval_custom(saveable, unknowns, instantiated, eqn):
     """jax.checkpoint's split of the same: the value from what is known, everything again in the staged part."""
     params = eqn.params
-    p, u, uy, *_ = vtan_parts(unknowns, **params)
+    p, kept, u, uy, *_ = vtan_parts(unknowns, **params)
     new = [v for v, i in zip(eqn.invars, instantiated, strict=True) if api.is_var(v) and not i]
     every = [True] * len(eqn.outvars)
     if not params["both"] or any([*p, *u, *uy]):
         return None, eqn, every, every, new
     # the value alone: a derivative along nothing
     n = len(eqn.outvars) // 2
-    head = len(p) + len(u) + len(uy)
-    m = (False,) * len(params["m"])
+    values, _, *cotangents = vtan_parts(eqn.invars, **params)[:4]
     known = eqn.replace(
-        invars=[*eqn.invars[:head], *eqn.invars[len(p) : head]],
+        invars=[*values, *[v for part in (*cotangents, *cotangents) for v in part]],
         outvars=eqn.outvars[:n],
-        params={**params, "m": m, "both": False},
+        params={**params, "m": (False,) * len(params["m"]), "both": False, "keep": False},
     )
     return known, eqn, [False] * n + [True] * n, every, new
 
 
-def vtan_transpose(cts, *args, g, lin, y_lin, plan, m, both):
+def vtan_transpose(cts, *args, g, lin, y_lin, plan, m, both, keep):
     assert not both, "the value of a Vjp is not linear in its primals"
-    p, u, uy, dp, du, duy = vtan_parts(args, g, lin, y_lin, plan, m, both)
+    p, kept, u, uy, dp, du, duy = vtan_parts(args, g, lin, y_lin, plan, m, both, keep)
     v = instantiate(cts)
     ct_dp: Sequence[Any] = [None] * len(dp)
     ct_du: Sequence[Any] = [None] * (len(du) + len(duy))
@@ -446,7 +487,7 @@ def vtan_transpose(cts, *args, g, lin, y_lin, plan, m, both):
         ct = vjp_call(h, lin2, y_lin2, plan, merge(lin, v, p), us, uys)
         ct_dp = pick(m, fill(big, ct))
     linear = [c if is_undefined(a) else None for c, a in zip([*ct_dp, *ct_du], [*dp, *du, *duy], strict=True)]
-    return [None] * (len(p) + len(u) + len(uy)) + linear
+    return [None] * (len(p) + len(kept) + len(u) + len(uy)) + linear
 
 
 def vtan_dce(used, eqn):

@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from quabla_jax import loops
 from quabla_jax.loops.plan import Forced
+from quabla_jax.lowering import jax_api as api
 
 xs40 = jnp.arange(40.0)
 
@@ -250,3 +251,34 @@ def test_a_weak_carry_that_a_key_rides_beside():
 def test_dynamic_bounds_cannot_be_unrolled():
     with pytest.raises(ValueError, match="Can only use `unroll`"):
         jax.jit(lambda n: loops.fori_loop(0, n, lambda i, x: x * 2, 1.0, unroll=3, checkpoint="sqrt"))(20)
+
+
+def loops_in(jaxpr):
+    """Names of the engine's primitives in a jaxpr and in the jaxprs that it holds."""
+    found = []
+    for eqn in jaxpr.eqns:
+        found += [eqn.primitive.name] if eqn.primitive.name.startswith("checkpointed_loop") else []
+        found += [name for inner in api.inner_jaxprs(eqn) for name in loops_in(api.open_jaxpr(inner)[0])]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("wrap", "passes"), [(lambda f: f, 1), (jax.jit, 1), (jax.checkpoint, 2)], ids=["eager", "jit", "checkpoint"]
+)
+@pytest.mark.parametrize("plan", ["sqrt", Forced((7,)), Forced((5, 2))], ids=["sqrt", "rest", "levels"])
+def test_forward_over_reverse_runs_the_first_pass_once(plan, wrap, passes):
+    """The tangents at the blocks' starts come out of the pass that the value takes (under jax.checkpoint, the repeated one)."""
+
+    def f(scan):
+        return wrap(lambda p, x: jnp.sum(jnp.sin(scan(lambda c, s: (c + 0.1 * jnp.sin(p * c + s), c), x, xs40)[1])))
+
+    def hvp(scan):
+        return lambda p, x: jax.jvp(jax.grad(f(scan), (0, 1)), (p, x), (1.0, jnp.ones(3)))
+
+    args = (0.3, jnp.array([0.1, 0.5, 0.7]))
+    mine = hvp(lambda *a: loops.scan(*a, checkpoint=plan))
+    jaxpr = jax.make_jaxpr(mine)(*args)
+    assert sorted(loops_in(jaxpr.jaxpr)) == [*["checkpointed_loop"] * passes, "checkpointed_loop_vtan"]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), mine(*args), hvp(lax.scan)(*args))
+    both = lambda scan: jax.jacfwd(jax.grad(lambda p: f(scan)(p, args[1])))(jnp.array([0.3, 0.4, 0.5]))
+    np.testing.assert_allclose(both(lambda *a: loops.scan(*a, checkpoint=plan)), both(lax.scan), rtol=1e-12)
