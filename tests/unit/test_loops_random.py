@@ -123,6 +123,7 @@ def test_random_loops_match_lax(spec, size, length, reverse, plan, names):
 
 
 @pytest.mark.slow
+@pytest.mark.seconds(4 * DRAWS + 60)
 @pytest.mark.usefixtures("quick_compiler")
 @hypothesis.settings(max_examples=DRAWS, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(**drawn)
