@@ -28,6 +28,7 @@ class Body:
         sizes: how many constants, carries and slices it takes.
         avals: types of all inputs, weak types settled.
         x_avals, y_avals: types of the carry and of one step's outputs.
+        tangents: which inputs are tangents of others, in a body that a jvp made.
     """
 
     def __init__(self, jaxpr: Any, consts: Sequence[Any], sizes: Sequence[int]):
@@ -42,6 +43,7 @@ class Body:
         self.y_avals = tuple(outs[self.sizes[1] :])
         for a, b in zip(self.x_avals, outs[: self.sizes[1]], strict=True):
             assert a.shape == b.shape and a.dtype == b.dtype, f"carry of type {a} becomes {b}"
+        self.tangents = (False,) * len(self.avals)
         self._memo: dict[Any, Any] = {}
         self._primal: tuple[Body, tuple[bool, ...], int] | None = (
             None  # what this is the dual of, and where its inputs are
@@ -153,7 +155,9 @@ class Body:
                 )
             assert list(left) == list(mask), f"a part of a loop body needs inputs outside it: {left} against {mask}"
             consts = pick(used[: len(self.consts)], self.consts)
-            return Body(jaxpr, consts, [sum(g) for g in self.groups(mask)])
+            part = Body(jaxpr, consts, [sum(g) for g in self.groups(mask)])
+            part.tangents = tuple(pick(mask, self.tangents))
+            return part
 
         return self if all(mask) and all(y_mask) else self.once(("only", mask, y_mask), make)
 
@@ -192,7 +196,9 @@ class Body:
             f = lambda *a: pick(
                 pick(known_outs, wanted), api.eval_jaxpr(jaxpr, (), *consts, *self.consts, *a)[: sum(known_outs)]
             )
-            return Body.trace(f, pick(mask, self.avals), [sum(g) for g in self.groups(mask)])
+            part = Body.trace(f, pick(mask, self.avals), [sum(g) for g in self.groups(mask)])
+            part.tangents = tuple(pick(mask, self.tangents))
+            return part
 
         return self if all(mask) and all(y_mask) else self.once(("known", mask, y_mask), make)
 
@@ -220,6 +226,7 @@ class Body:
             dual = Body.trace(f, self.weave(self.avals, tangents, mask), sizes)
             primals = self.weave([True] * len(self.avals), [False] * sum(mask), mask)
             dual._primal = (self, tuple(primals), ny)
+            dual.tangents = tuple(self.weave(self.tangents, [True] * sum(mask), mask))
             return dual
 
         return self.once(("dual", mask, y_mask), make)
@@ -257,6 +264,7 @@ class Batched(Body):
         avals = [api.mapped_aval(axis, a) if m else a for a, m in zip(below.avals, mask, strict=True)]
         jaxpr, consts = api.trace_flat(f, avals)
         super().__init__(jaxpr, consts, below.sizes)
+        self.tangents = below.tangents
 
     def vmap(self, fun: Callable, in_axes: Sequence[Any], out_axes: Sequence[Any]) -> Callable:
         """`fun` (flat arrays to a list) mapped along this body's axis."""
@@ -271,6 +279,35 @@ class Batched(Body):
             axis_name=axis.name,
             spmd_axis_name=axis.spmd_name,
         )(*args)
+
+    def map_transpose(
+        self, fun: Callable, axes: Sequence[Any], lin: Mask, y_lin: Mask, places: Sequence[int]
+    ) -> Callable:
+        """One lane's fun(*fixed, *u, *uy) -> cotangents of the inputs in `lin`, for all lanes.
+
+        `axes` maps what is fixed, `places` says where a lane axis stands in each input. An input in `lin` that is not mapped
+        is one for all lanes: its cotangent is their sum. An output that is not mapped is that of any lane: its cotangent
+        goes to the first.
+        """
+        mapped, y_mapped = pick(lin, self.mask), pick(y_lin, self.y_mask)
+        of_x = pick(self.carry(lin), self.carry(self.mask))
+        in_axes = [*axes, *[0] * len(of_x), *[1] * len(y_mapped)]
+        at = pick(lin, places)
+        lanes = self.vmap(fun, in_axes, at)
+
+        def first(v, axis):
+            v = api.broadcast_mapped(self.axis, v, axis)
+            lane = jax.lax.broadcasted_iota("int32", v.shape, axis)
+            return jax.numpy.where(lane == 0, v, jax.numpy.zeros_like(v))
+
+        def run(*args):
+            fixed, u, uy = split(args, len(axes), len(of_x), len(y_mapped))
+            u = [v if m else first(v, 0) for v, m in zip(u, of_x, strict=True)]
+            uy = [v if m else first(v, 1) for v, m in zip(uy, y_mapped, strict=True)]
+            out = lanes(*fixed, *u, *uy)
+            return [c if m else c.sum(k) for c, m, k in zip(out, mapped, at, strict=True)]
+
+        return run
 
     def depends(self, mask: Mask):
         if not self.linear:

@@ -74,14 +74,12 @@ def _mapped_vjp(args, g: Batched, lin, y_lin, plan: Schedule, keep) -> list[Any]
     axes = [
         *[k if m else None for m, k in zip(omit(lin, g.mask), omit(lin, lead), strict=True)],
         *kept_axes(plan, xs_kept),
-        *[0] * sum(g.carry(lin)),
-        *[1] * sum(y_lin),
     ]
 
     def f(*a):
         return vjp_impl(*a, g=g.below, lin=lin, y_lin=y_lin, plan=plan, keep=keep)
 
-    return g.vmap(f, axes, pick(lin, lead))(*args)
+    return g.map_transpose(f, axes, lin, y_lin, lead)(*args)
 
 
 def scan_axes(g: Body) -> list[int]:

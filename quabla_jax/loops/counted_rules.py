@@ -82,6 +82,13 @@ class Tangent:
         dx, dy = split(out, sum(self.g.carry(self.inputs)), sum(self.ys))
         return self.spread(plan.length, dx, dy)
 
+    def along(self, plan: Schedule, primals, tangents, keep: Sequence[bool]) -> list[Any]:
+        """Tangents of those carries in `keep` that have one, at the blocks' starts; a loop of its own, which is dead if unread."""
+        at_start = (*[False] * sum(self.needed_x), *pick(self.g.carry(self.inputs), keep))
+        d = pick(self._tangents, instantiate(pick(self.inputs, tangents)))
+        inputs = merge(self.lin, d, pick(self.primals, primals))
+        return loop_p.bind(*inputs, g=self.body, plan=plan, keep=at_start)[len(at_start) + sum(self.ys) :]
+
     def spread(self, length: int, dx, dy) -> list[Any]:
         """Tangents of the outputs that have one, with symbolic zeros between."""
         x_mask = self.g.carry(self.inputs)
@@ -145,6 +152,7 @@ def loop_linearize(is_vjp, nonzeros, *primals, g: Body, plan, keep):
         out = loop_p.bind(*primals, g=g, plan=plan, keep=keep)
         return out, [False] * len(out), (), lambda res, *ts: no_tangents(out)
     asked = keep or (False,) * nx
+    moving = pick(asked, g.carry(tangent.inputs))
     both = tuple(a or (b and is_vjp) for a, b in zip(asked, tangent.needed_x, strict=True))
     store = both if any(both) or keep is not None else None
     run = g.under_rules(tangent.inputs, tangent.ys)
@@ -152,14 +160,19 @@ def loop_linearize(is_vjp, nonzeros, *primals, g: Body, plan, keep):
     x, y, kept = split(out, nx, ny, num_kept(schedule, store))
     extra = [] if keep is None else select_kept(schedule, both, keep, kept)
     mine = select_kept(schedule, both, tangent.needed_x, kept) if is_vjp else None
-    extra_zeros = no_tangents(extra)
+    along_mask = [m for _ in kept_parts(schedule, extra) for m in moving] if extra else []
+    still = no_tangents(omit(along_mask, extra))
 
     def linearized(residuals, *tangents):
         primals, kept = residuals
-        return tangent.apply(schedule, primals, tangents, kept) + extra_zeros
+        out = tangent.apply(schedule, primals, tangents, kept)
+        # Also the tangents of kept carries are the true ones: JAX may join a kept carry with other values, after which a
+        # symbolic zero is one that vjp_jvp cannot tell from a tangent.
+        along = tangent.along(schedule, primals, tangents, asked) if any(moving) else []
+        return out + merge(along_mask, along, still)
 
     used = fill(tangent.primals, pick(tangent.primals, primals))
-    nonzero_out = [*g.carry(tangent.inputs), *tangent.ys, *[False] * len(extra)]
+    nonzero_out = [*g.carry(tangent.inputs), *tangent.ys, *along_mask]
     return [*x, *y, *extra], nonzero_out, (used, mine), linearized
 
 
@@ -171,16 +184,18 @@ def loop_partial_eval(trace, *tracers, g: Body, plan, keep):
     whole = lambda keep: trace.default_process_primitive(
         loop_p, [trace.instantiate_const(t) for t in tracers], dict(g=g, plan=plan, keep=keep)
     )
-    if all(lin):
+    late_kept = keep is not None and any(pick(keep, x_lin))
+    if all(lin) or (late_kept and not all(pick(lin, g.tangents))):
         return whole(keep)
-    if keep is not None and any(pick(keep, x_lin)):
-        # some of the kept carries are known later, from the whole loop; the rest goes as without those
+    if keep is not None and late_kept:
+        # tangents of kept carries come later, from the whole loop (mostly unread, then it is dead); the rest as without them
         early, late = [
             tuple(k and m for k, m in zip(keep, side, strict=True)) for side in ([not v for v in x_lin], x_lin)
         ]
         out = loop_partial_eval(trace, *tracers, g=g, plan=plan, keep=early if any(early) else None)
         n = g.sizes[1] + g.num_ys
-        parts = zip(kept_parts(plan, whole(late)[n:]), kept_parts(plan, out[n:]), strict=True)
+        later = kept_parts(plan, whole(late)[n:])
+        parts = zip(later, kept_parts(plan, out[n:]) if any(early) else [[] for _ in later], strict=True)
         return [*out[:n], *[v for b, a in parts for v in merge(pick(keep, x_lin), b, a)]]
     live = g.live(x_lin, y_lin)
     mask = [a or b for a, b in zip(lin, live, strict=True)]
@@ -253,6 +268,8 @@ def loop_transpose(cts, *args, g: Body, plan, keep):
     x_lin = g.carry(lin)
     x, y, _ = split(cts, g.sizes[1], g.num_ys, num_kept(plan, keep))
     live_y = [m and not api.is_zero(t) for m, t in zip(y_lin, y, strict=True)]
+    if not any(live_y) and all(map(api.is_zero, pick(x_lin, x))):
+        return [None] * len(args)  # read for its kept carries alone, through which no derivative flows
     live = g.live(x_lin, live_y)
     mask = [a or b for a, b in zip(lin, live, strict=True)]
     part, part_lin = g.only(mask, live_y), tuple(pick(mask, lin))

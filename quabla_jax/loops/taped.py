@@ -47,7 +47,7 @@ def _program(parts: Callable, scan_axes: Callable, g: Body, lin, y_lin, plan, ke
 
     def mapped(*args):
         p, _, u, uy = parts(args, g, lin, y_lin, plan, keep)
-        return g.vmap(below, [*axes, *[0] * len(u), *[1] * len(uy)], pick(lin, lead))(*p, *u, *uy)
+        return g.map_transpose(below, axes, lin, y_lin, lead)(*p, *u, *uy)
 
     return mapped
 

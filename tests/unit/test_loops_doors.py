@@ -282,3 +282,55 @@ def test_forward_over_reverse_runs_the_first_pass_once(plan, wrap, passes):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), mine(*args), hvp(lax.scan)(*args))
     both = lambda scan: jax.jacfwd(jax.grad(lambda p: f(scan)(p, args[1])))(jnp.array([0.3, 0.4, 0.5]))
     np.testing.assert_allclose(both(lambda *a: loops.scan(*a, checkpoint=plan)), both(lax.scan), rtol=1e-12)
+
+
+@pytest.mark.parametrize("blocks", [(3,), (6,), (4, 2)], ids=["even", "rest", "levels"])
+def test_a_loop_in_a_scan_runs_forward_once(blocks):
+    """JAX's scan takes what depends on constants alone out of its body; the carries that the loop keeps depend on more."""
+
+    def f(scan):
+        def outer(p, x):
+            step = lambda c, _: (scan(lambda c, s: (c + 0.1 * jnp.sin(p * c + s), None), c, xs40[:9])[0], None)
+            return jnp.sum(lax.scan(step, x, None, length=3)[0])
+
+        return jax.grad(outer, (0, 1))
+
+    args = (0.3, jnp.array([0.1, 0.5, 0.7]))
+    mine = f(lambda *a: loops.scan(*a, checkpoint=Forced(blocks)))
+    names = loops_in(jax.make_jaxpr(jax.jit(mine))(*args).jaxpr)
+    assert sorted(names) == ["checkpointed_loop", "checkpointed_loop_vjp"]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), mine(*args), f(lax.scan)(*args))
+
+
+def test_a_kept_carry_that_shares_a_place_with_another_branch_s_residual():
+    """Linearized before it is joined, differentiated after: JAX fills in a zero where a kept carry has no tangent."""
+
+    def f(scan):
+        loop = lambda p, x: scan(lambda c, s: (c + 0.1 * jnp.sin(p * c + s), None), x, xs40[:6])[0]
+        other = lambda p, x: jnp.sin(jnp.sin(jnp.sin(x[:, None] * x * p))).sum(0)
+
+        def g(p, x):
+            y, pull = jax.vjp(lambda p, x: lax.cond(x[0] < 3, loop, other, p, x), p, x)
+            return jnp.sum(jax.checkpoint(lambda ct: pull(ct))(jnp.cos(y))[1])
+
+        return lambda p, x: jax.linearize(g, p, x)[1](1.0, jnp.ones(2))
+
+    args = (0.3, jnp.array([0.1, 0.5]))
+    mine = f(lambda *a: loops.scan(*a, checkpoint=Forced((3,))))(*args)
+    np.testing.assert_allclose(mine, f(lax.scan)(*args), rtol=1e-12)
+
+
+@pytest.mark.parametrize("nonlinear", [False, True], ids=["jacrev", "grad"])
+def test_reverse_over_a_mapped_reverse(nonlinear):
+    """The mapped sweep's primals are unmapped: their cotangents are sums over the lanes."""
+
+    def f(scan):
+        loop = lambda p, x: jnp.sin(scan(lambda c, s: (c + 0.1 * jnp.sin(p * c + s), c), x, xs40[:7])[1][3])
+        first = jax.jacrev(loop, (0, 1))
+        if nonlinear:
+            return jax.grad(lambda p, x: sum(jnp.sum(jnp.sin(t)) for t in first(p, x)), (0, 1))
+        return jax.jacrev(first, (0, 1))
+
+    args = (0.3, jnp.array([0.1, 0.5, 0.7]))
+    mine = f(lambda *a: loops.scan(*a, checkpoint=Forced((3,))))(*args)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), mine, f(lax.scan)(*args))
