@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import torch
 
-from ._torch_api import inline, script_module
+from ._torch_api import script_module
 
 if TYPE_CHECKING:
     from .graph_builder import GraphBuilder
@@ -60,17 +60,24 @@ def assemble(name: str, methods: dict[str, GraphBuilder], check: bool = False) -
 
 
 def _define(module: torch.jit.ScriptModule, method: str, builder: GraphBuilder, check: bool) -> None:
-    """Define a method that calls the graph's function, then inline the call: the file holds the graph itself."""
-    _graph_of_method = builder.function(check=check)  # noqa: F841  (define() finds it among this frame's locals)
+    """Define a method that calls the graph's function, then put the graph in place of the call: the file holds it itself.
+
+    A copy by insertGraph and not PyTorch's inlining pass: the pass leaves a bare pointer to the function in every node, and
+    an error at run time follows it, when the function is long gone.
+    """
+    _graph_of_method = builder.function(check=check)  # define() finds it among this frame's locals
     arguments = [f"{value.name}: {value.type_text}" for value in builder.inputs]
     passed = [_access(name) if attribute else name for name, attribute in builder.signature]
     source = f"def {method}({', '.join(['self', *arguments])}):\n    return _graph_of_method({', '.join(passed)})\n"
     module.define(source)
     graph = getattr(module, method).graph
-    inline(graph)
-    for node in list(graph.findAllNodes("prim::Constant", recurse=False)):
-        if node.output().type().kind() == "FunctionType" and not node.output().uses():
-            node.destroy()
+    call = graph.findNode("prim::CallFunction")
+    function, *given = call.inputs()
+    with graph.insert_point_guard(call):
+        (result,) = graph.insertGraph(_graph_of_method.graph, given)
+    call.output().replaceAllUsesWith(result)
+    call.destroy()
+    function.node().destroy()
 
 
 def parameter_paths(params: Any) -> list[str]:
