@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 import torch
 import torch.fx
 
@@ -78,8 +79,8 @@ def _dimensions(leaves: Sequence[Any], specs: Sequence[dict[int, Any]]) -> list[
     places: dict[str, list[tuple[int, int]]] = {}
     for number, (leaf, spec) in enumerate(zip(leaves, specs, strict=True)):
         for axis, dim in spec.items():
-            if not -len(leaf.shape) <= axis < len(leaf.shape):
-                raise ValueError(f"dynamic_shapes: array {number} of shape {tuple(leaf.shape)} has no axis {axis}")
+            if not -np.ndim(leaf) <= axis < np.ndim(leaf):
+                raise ValueError(f"dynamic_shapes: array {number} of shape {np.shape(leaf)} has no axis {axis}")
             axis %= len(leaf.shape)
             name = getattr(dim, "__name__", None) or f"size {leaf.shape[axis]}"
             places.setdefault(name, []).append((number, axis))
@@ -95,12 +96,12 @@ def _dimensions(leaves: Sequence[Any], specs: Sequence[dict[int, Any]]) -> list[
 def _resized(called: Sequence[Any], skip: int, dimensions: Sequence[_Dimension], sizes: Sequence[int]) -> list[Any]:
     """The arguments as shapes alone, the dynamic axes at `sizes`; the first `skip` leaves (parameters) stay as they are."""
     leaves, tree = jax.tree.flatten(tuple(called))
-    shapes = [list(leaf.shape) for leaf in leaves]
+    shapes = [list(np.shape(leaf)) for leaf in leaves]
     for dimension, size in zip(dimensions, sizes, strict=True):
         for number, axis in dimension.places:
             shapes[skip + number][axis] = size
     made = [
-        leaf if n < skip else jax.ShapeDtypeStruct(tuple(shape), leaf.dtype)
+        leaf if n < skip or not hasattr(leaf, "dtype") else jax.ShapeDtypeStruct(tuple(shape), leaf.dtype)
         for n, (leaf, shape) in enumerate(zip(leaves, shapes, strict=True))
     ]
     return list(jax.tree.unflatten(tree, made))

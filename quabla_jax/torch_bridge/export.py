@@ -18,7 +18,7 @@ from . import ops
 from .aliases import VIEWS
 from .aten import CARRIER, TORCH, Array, carrier, signed_view
 from .fx_graph import Ref, Scope
-from .script import tensor_of, zero_of
+from .script import leaf_tensor, tensor_of, zero_of
 
 __all__ = ["FxTarget", "to_exported_program"]
 
@@ -300,7 +300,7 @@ def to_exported_program(
 
     called = args if params is None else (params, *args)
     names = [] if params is None else parameter_paths(params)
-    tensors = [tensor_of(np.asarray(leaf)) for leaf in jax.tree.leaves(params)]
+    tensors = [leaf_tensor(leaf) for leaf in jax.tree.leaves(params)]
     leaves = jax.tree.leaves(args)
 
     def made(arguments: Sequence[Any]) -> torch.fx.GraphModule:
@@ -312,13 +312,6 @@ def to_exported_program(
         from .dynamic import unified
 
         module, spec = unified(made, called, args, dynamic_shapes)
-    examples = tuple(_example(leaf) for leaf in leaves)
+    examples = tuple(leaf_tensor(leaf) for leaf in leaves)
     with torch.no_grad():
         return torch.export.export(module, examples, dynamic_shapes=spec, strict=False)
-
-
-def _example(leaf: Any) -> torch.Tensor:
-    """A tensor of the leaf's shape and dtype: its values where it has them, zeros for shapes alone."""
-    if isinstance(leaf, jax.ShapeDtypeStruct):
-        return tensor_of(np.zeros(leaf.shape, leaf.dtype))
-    return tensor_of(np.asarray(leaf))

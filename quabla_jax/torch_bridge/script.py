@@ -15,6 +15,7 @@ import torch
 from .._cycles import refusing_cycles
 from ..lowering import lower
 from ..lowering.builder import emit
+from ..lowering.jax_api import is_key_dtype
 from ..lowering.program import Branch, Loop, Program
 from . import ops
 from .aliases import fixed_outputs, is_constant, is_input, sources
@@ -24,7 +25,7 @@ from .graph_builder import GraphBuilder
 from .modules import assemble, parameter_paths
 from .regions import Value as Ref
 
-__all__ = ["ScriptTarget", "tensor_of", "to_torchscript"]
+__all__ = ["ScriptTarget", "leaf_tensor", "tensor_of", "to_torchscript"]
 
 BUFFER_BYTES = 4096  # larger constants become buffers of the module
 FOREVER = 2**63 - 1
@@ -40,6 +41,16 @@ def tensor_of(array: np.ndarray) -> torch.Tensor:
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+def leaf_tensor(leaf: Any) -> torch.Tensor:
+    """A leaf of a function's arguments as the traced program has it: keys as their words, wide numbers as JAX's mode has
+    them, zeros for shapes alone."""
+    if is_key_dtype(getattr(leaf, "dtype", np.dtype(bool))):
+        shape_only = isinstance(leaf, jax.ShapeDtypeStruct)
+        leaf = jax.eval_shape(jax.random.key_data, leaf) if shape_only else jax.random.key_data(leaf)
+    array = np.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, jax.ShapeDtypeStruct) else np.asarray(leaf)
+    return tensor_of(array.astype(jax.dtypes.canonicalize_dtype(array.dtype)))
 
 
 class ScriptTarget(ops.CoreOps):
@@ -334,7 +345,7 @@ def _translate(
             raise ValueError(f"method name {method!r}: expected an identifier that torch.nn.Module does not use itself")
     called = args if params is None else (params, *args)
     paths = [] if params is None else parameter_paths(params)
-    tensors = [tensor_of(np.asarray(leaf)) for leaf in jax.tree.leaves(params)]
+    tensors = [leaf_tensor(leaf) for leaf in jax.tree.leaves(params)]
     constants: dict[Any, Any] = {}
     builders: dict[str, GraphBuilder] = {}
     programs: dict[str, Program] = {}

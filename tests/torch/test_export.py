@@ -312,3 +312,19 @@ def test_switch_against_torchs_own(index):
     i, x = tensors((jnp.int32(index), X))
     want = switch(i, [torch.sin, torch.cos, lambda x: x * 3], (x,))
     torch.testing.assert_close(module(i, x), want)
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("shapes", [False, True], ids=["fixed", "dynamic"])
+def test_examples_have_the_dtypes_of_the_trace(x64, shapes):
+    """Keys, Python numbers and arrays wider than JAX's mode, as arguments and as parameters."""
+    with jax.enable_x64(x64):
+        params = {"k": jax.random.key(3), "s": 2.0, "w": np.eye(3) * 0.5}
+        fun = lambda p, x, k, n: x @ p["w"] * n * p["s"] + jax.random.normal(p["k"]) + jax.random.normal(k)
+        key, rows = jax.random.key(1), np.arange(6.0).reshape(2, 3)
+        want = np.asarray(fun(params, rows, key, 3))
+        dynamic = ({0: torch.export.Dim("n")}, None, None) if shapes else None
+        program = to_exported_program(fun, rows, key, 3, params=params, dynamic_shapes=dynamic)
+        given = [jnp.asarray(rows), jax.random.key_data(key), jnp.asarray(3)]
+        got = program.module()(*[torch.from_numpy(np.array(a)) for a in given])
+        np.testing.assert_allclose(got.detach().numpy(), want, rtol=1e-6)

@@ -579,3 +579,25 @@ def test_a_reshape_read_first_inside_a_branch_and_then_outside():
         return z + y, y.reshape(4, 1), y.reshape(4)
 
     agree(fun, X)
+
+
+def test_an_error_at_run_time_is_an_exception():
+    """Its text is found through the graph alone: the function that the graph came from is gone by then (ended the process)."""
+    module = torch_bridge.to_torchscript(lambda x: x.reshape(1, 3) @ jnp.ones((3, 2)), jnp.zeros(3))
+    with pytest.raises(RuntimeError, match="size 4") as caught:
+        module(torch.ones(4, dtype=torch.float64))
+    assert "_graph_of_method" not in str(caught.value)
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_parameters_have_the_dtypes_of_the_trace(x64):
+    """Also where they were wider; keys are their words."""
+    with jax.enable_x64(x64):
+        params = {"i": np.arange(2), "k": jax.random.key(3), "s": 2.0, "w": np.eye(3) * 0.5}
+        fun = lambda p, x: (p["w"] @ x)[p["i"]] * p["s"] + jax.random.normal(p["k"], (2,))
+        x = jnp.arange(3.0)
+        module, want = torch_bridge.to_torchscript(fun, x, params=params), np.asarray(fun(params, x))
+        wide = torch.float64 if x64 else torch.float32
+        assert dict(module.named_parameters())["w"].dtype == wide
+        got = module(torch.arange(3, dtype=wide))
+        np.testing.assert_allclose(got.detach().numpy(), want, rtol=1e-6)
