@@ -29,8 +29,9 @@ op, OPERATORS = table()
 
 
 def _reduced(fun: Callable, x, dims=None, keepdim=False, dtype=None, **extra):
-    if dtype is not None:
+    if dtype is not None:  # stated to fun too: jax.numpy sums narrow integers in wide ones
         x = x.astype(jax_dtype(dtype))
+        extra["dtype"] = x.dtype
     return fun(x, axis=axes_of(dims, x.ndim), keepdims=bool(keepdim), **extra)
 
 
@@ -115,9 +116,11 @@ def _norm(x, p=2, dims=None, keepdim=False, dtype=None):
 
 
 for _name, _fun in (("cumsum", jnp.cumsum), ("cumprod", jnp.cumprod)):
-    OPERATORS[f"aten::{_name}"] = lambda x, dim, dtype=None, fun=_fun: fun(
-        summable(x, dtype) if dtype is None else x.astype(jax_dtype(dtype)), axis=dim
-    )
+
+    @op(_name)
+    def _running(x, dim, dtype=None, fun=_fun):
+        x = summable(x, dtype) if dtype is None else x.astype(jax_dtype(dtype))
+        return fun(x, axis=dim, dtype=x.dtype)
 
 
 def _cumulative_extreme(fun: Callable, at_least: Callable) -> Callable:

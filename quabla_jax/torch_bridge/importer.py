@@ -385,7 +385,7 @@ def _frozen(value: Any) -> Any:
 def _array_of(tensor: torch.Tensor) -> np.ndarray:
     tensor = tensor.detach().cpu()
     if tensor.dtype == torch.bfloat16:
-        return np.asarray(jnp.asarray(tensor.float().numpy(), jnp.bfloat16))
+        return tensor.contiguous().view(torch.int16).numpy().view(jnp.bfloat16).copy()
     return tensor.resolve_conj().resolve_neg().numpy().copy()
 
 

@@ -110,6 +110,8 @@ ROUND_TRIPS = {
     "bits": (lambda s: jax.random.bits(jax.random.key(s), (5,)), (jnp.uint32(3),)),
     "zeros": (lambda x: (lax.fori_loop(0, 3, lambda i, c: jnp.where(c > 9, c, -0.0) * x[0], x), jnp.arange(3) * -0.0), (X,)),
     "constants": (lambda x: (jnp.float32(2.5), lax.scan(lambda c, t: (c + t, t), x[0], jnp.arange(3.0)), True), (X,)),
+    "narrow": (lambda a: (a.sum(dtype=jnp.uint8), jnp.cumsum(a), jnp.prod(a, dtype=jnp.int16)), (jnp.arange(1, 9, dtype=jnp.int8),)),
+    "bfloat16": (lambda x: lax.fori_loop(0, 3, lambda i, c: c * jnp.bfloat16(1.5) + jnp.arange(4, dtype=jnp.bfloat16), x), (X.astype(jnp.bfloat16),)),
     "mapped": (jax.vmap(lambda v: lax.while_loop(lambda v: v.sum() > 1, lambda v: v * 0.5, v)), (XS + 2,)),
 }  # fmt: skip
 
