@@ -258,6 +258,9 @@ for _d in ("f4", "i1", "u4"):
         lambda x: lax.top_k(x, 3),
         (values(_d)[:12] if _d != "f4" else np.nan_to_num(_N, nan=np.inf),),
     )
+_ZEROS = np.array([-0.0, 0, 1, -0.0, 0, -1], np.float32)  # XLA has 0 before -0, and -NaN last
+EXACT["top_k/signs"] = (lambda x: lax.top_k(x, 7), (np.append(_ZEROS, [-np.nan, np.nan]).astype(np.float32),))
+EXACT["approx_max_k/zeros"] = (lambda x: lax.approx_max_k(x, 4), (_ZEROS,))
 EXACT["approx_max_k"] = (lambda x: lax.approx_max_k(x, 2), (np.array([3.0, 9, 1, 7], np.float32),))
 EXACT["approx_min_k"] = (lambda x: lax.approx_min_k(x, 2), (np.array([3.0, 9, 1, 7], np.float32),))
 EXACT["pad/mixed"] = (lambda x: lax.pad(x, np.float32(9), ((1, -1, 0), (0, 2, 1), (-1, 0, 2))), (_X,))

@@ -7,7 +7,7 @@ import numpy as np
 from ..emitter import Emitter
 from ..program import Value
 from . import register
-from .elementwise import is_complex
+from .elementwise import is_complex, is_float, total_order
 
 
 def _keys(e: Emitter, x: Value) -> list[Value]:
@@ -39,13 +39,8 @@ def _sort(e: Emitter, eqn, *operands: Value):
 
 
 def descending(e: Emitter, x: Value) -> Value:
-    """A key whose ascending order is x's descending one, NaN first, ties kept in order."""
-    from .elementwise import is_float, total_order
-
-    if is_float(x.dtype):
-        plain = e.select(e.ne(x, x), e.like(x, np.nan), e.add(x, 0.0))
-        return e.not_(total_order(e, plain))
-    return e.not_(x)
+    """A key whose ascending order is x's descending one: floats in XLA's total order, NaN > inf > 0 > -0 > -inf > -NaN."""
+    return e.not_(total_order(e, x) if is_float(x.dtype) else x)
 
 
 def top_k(e: Emitter, x: Value, k: int, axis: int) -> list[Value]:
