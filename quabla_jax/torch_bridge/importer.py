@@ -443,6 +443,8 @@ def from_torchscript(module_or_path: Any, method: str = "forward") -> TorchFunct
 
     Differentiation: every JAX mode. prim::If becomes cond, counted loops scans with the engine's checkpoints, other loops
     while_loop(checkpoint="auto"), so reverse mode works through all of them. A loop whose values decide shapes is unrolled.
+    Dtypes: without JAX's x64 mode, int64 and float64 inside the module are 32 bits wide. What relies on more is then wrong,
+    uint32 division and conversions in to_torchscript's own files among it: enable x64 to read such a module.
     """
     module = module_or_path
     if isinstance(module_or_path, (str, bytes, os.PathLike)):
