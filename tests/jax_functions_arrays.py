@@ -134,7 +134,7 @@ def reductions(a):
     for name in "reduce_and reduce_or reduce_xor".split():
         yield f"lax.{name}", lambda b, i, f=getattr(lax, name): (f(b, (0,)), f(i, (1,))), [a.b, a.i]
     yield "lax.reduce", lambda x: lax.reduce(x, 1.5, lambda p, q: p * q + 0 * p, (1,)), [a.x]
-    yield "lax.reduce[two]", lambda x, i: lax.reduce((x, i), (jnp.asarray(-jnp.inf, x.dtype), jnp.asarray(0, i.dtype)), lambda p, q: (jnp.maximum(p[0], q[0]), jnp.where(p[0] > q[0], p[1], q[1])), (1,)), [a.x, lax.broadcasted_iota(jnp.int_, (3, 4), 1)]
+    yield "lax.reduce[two]", lambda x, i: lax.reduce((x, i), (jnp.asarray(-jnp.inf, x.dtype), jnp.asarray(0, i.dtype)), lambda p, q: (jnp.maximum(p[0], q[0]), jnp.where(p[0] > q[0], p[1], q[1])), (1,)), [a.x, lax.broadcasted_iota("int32", (3, 4), 1)]
     yield "lax.argmax", lambda x: (lax.argmax(x, 1, jnp.int32), lax.argmin(x, 0, jnp.uint8)), [a.nan]
     for name in "cumsum cumprod cummax cummin cumlogsumexp".split():
         f = getattr(lax, name)

@@ -113,7 +113,22 @@ def number(array: Any, kind: Any) -> Any:
 def as_array(x: Any, dtype: Any = None) -> jax.Array:
     """A tensor or a number as an array."""
     raw = x.array if isinstance(x, Num) else x
-    return jnp.asarray(raw, dtype)
+    return jnp.asarray(raw if isinstance(raw, Tracer) else whole(raw), dtype)
+
+
+def whole(x: Any) -> Any:
+    """A known number or array, whose integers JAX must not cut down to 32 bits: they may be the mask of an unsigned 32."""
+    if isinstance(x, jax.Array) or jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        return x
+    values = np.asarray(x)
+    if values.size and values.dtype in (np.int64, np.uint64):
+        worst = max(values.max(), values.min(), key=lambda v: abs(int(v)))
+        if not -(2**31) <= int(worst) < 2**32 - (values.dtype == np.int64) * 2**31:
+            raise ValueError(
+                f"from_torchscript: the module computes with the {values.dtype} {int(worst)}, for which JAX has 32 bits; unsigned "
+                'integers need such numbers: call jax.config.update("jax_enable_x64", True) first'
+            )
+    return x
 
 
 def concretization_error(array: Any, what: str) -> Exception:

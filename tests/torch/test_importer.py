@@ -214,3 +214,17 @@ def test_wrong_files_and_arguments(tmp_path):
     write(module, tmp_path / "m.pt")
     with pytest.raises(ValueError, match="no method 'slope'"):
         from_torchscript(save_load(module, tmp_path / "n.pt"), method="slope")
+
+
+@pytest.mark.parametrize(
+    "fun", [lambda u: u // jnp.uint32(3), lambda u: u.astype("float32"), lambda u: u % jnp.uint32(7)]
+)
+def test_integers_of_more_bits_than_jax_has_are_refused(fun):
+    """Unsigned 32-bit numbers are 64-bit ones inside a module: without x64 mode they came back wrong."""
+    with jax.enable_x64(False):
+        u = jnp.array([2**31, 7], "uint32")
+        module = to_torchscript(fun, u)
+        with pytest.raises(ValueError, match="jax_enable_x64"):
+            from_torchscript(module)(u)
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(from_torchscript(module)(u), fun(u))
