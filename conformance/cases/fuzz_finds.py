@@ -17,3 +17,11 @@ register(
         "fuzz/seed-142", mapped=3, transforms=("vmap", "vmap_grad", "vmap_hvp"),
     )
 )  # fmt: skip
+# Seed 3171 of the nightly 10,000: an index loop's conditional with a mapped predicate, around a while loop that an inner vmap had been
+# over. The engine's guard took the loop's condition, one for each lane, for a scalar: TypeError on every backend.
+register(
+    case_of(
+        (("rows", (("index", (("index", (("while", 1, (("hash", 4), ("count", 0))),)),)),)),),
+        "fuzz/seed-3171", mapped=0, transforms=("vmap", "vmap_jvp", "vmap_hvp"),
+    )
+)  # fmt: skip

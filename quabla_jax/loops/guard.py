@@ -22,7 +22,7 @@ from ..lowering import jax_api as api
 from . import counted
 from ._lists import split
 from .body import Body
-from .lanes import level
+from .lanes import choose, level
 from .unbounded import loop_p as while_loop_p
 
 __all__ = ["guarded"]
@@ -59,14 +59,24 @@ def _bodies(eqn: Any) -> list[Any]:
 
 
 def _while(eqn: Any, active: Any, inputs: Sequence[Any]) -> list[Any]:
-    """jax.lax's while loop; a loop inside its body is guarded by this loop's own condition as well."""
+    """jax.lax's while loop; a loop inside its body is guarded by this loop's own condition as well.
+
+    A loop that vmap has been over may have a condition for each lane, along the leading axes of every carry: it runs while
+    any holds, and the lanes that are done keep what they have.
+    """
     cond, num_cc, body, num_c = api.while_equation(eqn)
     cc, c, x = split(inputs, num_cc, num_c, len(inputs) - num_cc - num_c)
     step, test = guarded(body), guarded(cond)
     nested = api.contains_while(body)
     active = level(active, cond.out_avals[0])
-    holds = lambda x: active & test(active, *cc, *x)[0]
-    run = lambda x: tuple(step(holds(x) if nested else active, *c, *x))
+    lanes = tuple(range(cond.out_avals[0].ndim))
+    each = lambda x: active & test(active, *cc, *x)[0]
+    holds = lambda x: jnp.any(each(x)) if lanes else each(x)
+
+    def run(x):
+        new = step(holds(x) if nested else active, *c, *x)
+        return tuple(choose(each(x), [lanes] * len(new), new, x) if lanes else new)
+
     return list(lax.while_loop(holds, run, tuple(x)))
 
 

@@ -114,3 +114,19 @@ def test_nothing_non_finite_from_the_branch_not_taken(spread):
     got = jax.vmap(spread(f))(y)
     assert np.isfinite(np.asarray(got)).all()
     np.testing.assert_allclose(got, alone(spread(f), y), **TOLERANCE)
+
+
+@pytest.mark.parametrize("loop", [lax.while_loop, loops.while_loop], ids=["jax", "ours"])
+def test_a_branch_whose_loop_was_mapped_before(loop):
+    """The loop has a condition for each lane already; the fuzz's seed 3171 met a TypeError here."""
+
+    def f(flag, v):
+        each = jax.vmap(lambda y: loop(lambda s: s[0] < 4, lambda s: (s[0] * 2, s[1] + 1), (y, 0))[1])
+        return branch.cond(flag, each, lambda v: jnp.zeros(3, int), v)
+
+    flags = jnp.array([True, False, True])
+    v = jnp.array([[1.0, 3.0, 7.0], [-1.0, 0.0, 2.0], [0.1, 5.0, 2.0]])  # the second row's loops do not end
+    want = [[2, 1, 0], [0, 0, 0], [6, 0, 1]]
+    np.testing.assert_array_equal(jax.jit(jax.vmap(f))(flags, v), want)
+    again = jax.jit(jax.vmap(jax.vmap(f, (None, 0)), (0, None)))(flags[:2], v[::2])
+    np.testing.assert_array_equal(again, [[want[0], want[2]], np.zeros((2, 3))])
