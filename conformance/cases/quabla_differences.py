@@ -81,6 +81,6 @@ def _(qb, x):
     return qb.fori_loop(0, 1, lambda i, x: qb.sigmoid(x), x)
 
 
-@case("difference/empty-carry", Rand((0, 3)), transforms=("jit",), dtypes=("float64",), **Q)
+@case("difference/empty-carry", Rand((2, 3)), transforms=("jit",), dtypes=("float64",), **Q)
 def _(qb, x):
-    return qb.fori_loop(0, 2, lambda i, x: qb.sin(x) + 1.0, x)
+    return qb.fori_loop(0, 2, lambda i, x: qb.sin(x) + 1.0, x[:0])
