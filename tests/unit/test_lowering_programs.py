@@ -167,6 +167,10 @@ SPECIAL = {
     "betainc": lambda x: jax.scipy.special.betainc(x, x + 1, x / 2),
     "polygamma": lambda x: jax.scipy.special.polygamma(2, x),
     "zeta": lambda x: jax.scipy.special.zeta(x + 1.5, x),
+    "zeta, q <= 0": lambda x: [
+        lax.zeta(k + 0 * x, -jnp.floor(3 * x) - s) for k in (1.0, 2.0, 2.5, 3.0) for s in (0, 0.25)
+    ],
+    "trigamma of less than 0": lambda x: jax.scipy.special.polygamma(1, -x - 0.25),
     "fft": lambda x: [jnp.fft.fft2(x), jnp.fft.irfft(jnp.fft.rfft(x, n=5)), jnp.fft.ifft(x, axis=0)],
     "ragged_dot": lambda x: lax.ragged_dot(x, x.T[None] * jnp.ones((2, 1, 1)), jnp.array([1, 1])),
     "sort gradient": jax.grad(lambda x: (jnp.sort(x.ravel()) * jnp.arange(6)).sum()),

@@ -94,9 +94,15 @@ def _bessel_i1e(x):
 
 
 def _zeta(x, q):
-    """Hurwitz zeta for x > 1 by Euler-Maclaurin summation after ten terms (DLMF 25.11.28)."""
+    """Hurwitz zeta for x > 1 by Euler-Maclaurin summation after ten terms (DLMF 25.11.28).
+
+    As XLA has it: at q < 0 the terms are real where x is an integer, and summed in the same way; at q = 0, -1, ... the sum is inf
+    for even x and NaN for others; it is NaN at x = inf.
+    """
     terms = 10
-    safe = jnp.where(q > 0, q, 1)
+    pole = (q <= 0) & (q == jnp.floor(q))
+    defined = (q > 0) | ((x == jnp.floor(x)) & ~pole)
+    safe = jnp.where(defined, q, 1)
     total = jnp.zeros_like(x)
     for n in range(terms):
         total += (safe + n) ** -x
@@ -108,11 +114,11 @@ def _zeta(x, q):
         total += coefficient * power * factor
         k = 2 * n + 1
         factor = factor * (x + k) / a * (x + k + 1) / a
-    total = jnp.where(x == jnp.inf, jnp.where(safe > 1, 0.0, jnp.where(safe == 1, 1.0, jnp.inf)).astype(x.dtype), total)
-    pole = (q <= 0) & (q == jnp.floor(q))
-    total = jnp.where(q > 0, total, jnp.where(pole, jnp.inf, jnp.nan)).astype(x.dtype)
-    total = jnp.where(x == 1, jnp.inf, jnp.where(x < 1, jnp.nan, total))
-    return jnp.where(jnp.isnan(x) | jnp.isnan(q), jnp.nan, total).astype(x.dtype)
+    total = jnp.where(
+        defined, total, jnp.where(pole & (x < jnp.inf) & (x == 2 * jnp.floor(x / 2)), jnp.inf, jnp.nan)
+    ).astype(x.dtype)
+    total = jnp.where((x < 1) | jnp.isnan(x) | jnp.isnan(q), jnp.nan, total)
+    return jnp.where(x == 1, jnp.inf, total).astype(x.dtype)
 
 
 def _polygamma(m, x):
