@@ -155,11 +155,14 @@ class Body:
                 )
             assert list(left) == list(mask), f"a part of a loop body needs inputs outside it: {left} against {mask}"
             consts = pick(used[: len(self.consts)], self.consts)
-            part = Body(jaxpr, consts, [sum(g) for g in self.groups(mask)])
-            part.tangents = tuple(pick(mask, self.tangents))
-            return part
+            return self._with_tangents(Body(jaxpr, consts, [sum(g) for g in self.groups(mask)]), mask)
 
         return self if all(mask) and all(y_mask) else self.once(("only", mask, y_mask), make)
+
+    def _with_tangents(self, part: Body, mask: Mask) -> Body:
+        """The part of the inputs in `mask`, told which of them are tangents."""
+        part.tangents = tuple(pick(mask, self.tangents))
+        return part
 
     @functools.cached_property
     def has_rules(self) -> bool:
@@ -197,8 +200,7 @@ class Body:
                 pick(known_outs, wanted), api.eval_jaxpr(jaxpr, (), *consts, *self.consts, *a)[: sum(known_outs)]
             )
             part = Body.trace(f, pick(mask, self.avals), [sum(g) for g in self.groups(mask)])
-            part.tangents = tuple(pick(mask, self.tangents))
-            return part
+            return self._with_tangents(part, mask)
 
         return self if all(mask) and all(y_mask) else self.once(("known", mask, y_mask), make)
 

@@ -15,7 +15,8 @@ The identities that close the family, in one line each (docs/engine.md derives t
   vjp Vjp[g] = Vjp[dual g](p, v; 0, u) together with Lin[g](p; v)
 
 `kept` repeats values that (c, x0, s) determine: all derivatives flow through the other inputs. Its tangent, where Loop's jvp
-gives one, is kept for the same reason as the carry: the sweep over the dual body starts from both. A schedule is never differentiated; the higher derivatives are loops of their own, with a schedule of their own.
+gives one, is kept for the same reason as the carry: the sweep over the dual body starts from both.
+A schedule is never differentiated; the higher derivatives are loops of their own, with a schedule of their own.
 
 This file holds the primitives and what they compute; `counted_rules` and `counted_batching` hold their rules.
 """

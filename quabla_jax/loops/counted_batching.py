@@ -125,21 +125,14 @@ def vtan_batch(axis, args, dims, **params):
     # a primal whose tangent is mapped is mapped with it: the dual body has one axis for both
     mask, y_mask = with_linear(g, lin, mapped(p_dims), fill(m, [True] * len(dp_dims), False), kept)
     places = scan_axes(g)
-    wants = [omit(lin, mask), [], *[[True] * len(a) for a in parts[2:]]]
-    at = [
-        omit(lin, places),
-        [],
-        [0] * len(parts[2]),
-        [1] * len(parts[3]),
-        pick(m, places),
-        [0] * len(parts[5]),
-        [1] * len(parts[6]),
-    ]
-    carries = [*omit(g.carry(lin), g.carry(mask)), *pick(g.carry(m), g.carry(mask))]
-    moved = []
-    for i, (a, d, w, k) in enumerate(zip(parts, part_dims, wants, at, strict=True)):
-        at_blocks = i == 1 and params["keep"]
-        moved += kept_to(a, d, carries, params["plan"], axis) if at_blocks else axis_to(a, d, w, axis, k)
+    moved = axis_to(parts[0], p_dims, omit(lin, mask), axis, omit(lin, places))
+    if params["keep"]:
+        carries = [*omit(g.carry(lin), g.carry(mask)), *pick(g.carry(m), g.carry(mask))]
+        moved += kept_to(parts[1], kept_dims, carries, params["plan"], axis)
+    _, _, u, uy, _, du, duy = map(len, parts)
+    at = [[0] * u, [1] * uy, pick(m, places), [0] * du, [1] * duy]
+    for a, d, k in zip(parts[2:], part_dims[2:], at, strict=True):
+        moved += axis_to(a, d, [True] * len(a), axis, k)
     out = vtan_p.bind(*moved, **{**params, "g": g.batched(mask, y_mask, axis, True)})
     return out, pick(lin, places) * (2 if params["both"] else 1)
 

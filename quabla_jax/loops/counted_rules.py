@@ -160,7 +160,7 @@ def loop_linearize(is_vjp, nonzeros, *primals, g: Body, plan, keep):
     x, y, kept = split(out, nx, ny, num_kept(schedule, store))
     extra = [] if keep is None else select_kept(schedule, both, keep, kept)
     mine = select_kept(schedule, both, tangent.needed_x, kept) if is_vjp else None
-    along_mask = [m for _ in kept_parts(schedule, extra) for m in moving] if extra else []
+    along_mask = [m for _ in kept_parts(schedule, extra) for m in moving]
     still = no_tangents(omit(along_mask, extra))
 
     def linearized(residuals, *tangents):
@@ -467,7 +467,7 @@ def vtan_partial_eval(trace, *tracers, **params):
 def vtan_partial_eval_custom(saveable, unknowns, instantiated, eqn):
     """jax.checkpoint's split of the same: the value from what is known, everything again in the staged part."""
     params = eqn.params
-    p, kept, u, uy, *_ = vtan_parts(unknowns, **params)
+    p, _, u, uy, *_ = vtan_parts(unknowns, **params)
     new = [v for v, i in zip(eqn.invars, instantiated, strict=True) if api.is_var(v) and not i]
     every = [True] * len(eqn.outvars)
     if not params["both"] or any([*p, *u, *uy]):

@@ -74,8 +74,9 @@ def _while(eqn: Any, active: Any, inputs: Sequence[Any]) -> list[Any]:
     holds = lambda x: jnp.any(each(x)) if lanes else each(x)
 
     def run(x):
-        new = step(holds(x) if nested else active, *c, *x)
-        return tuple(choose(each(x), [lanes] * len(new), new, x) if lanes else new)
+        going = each(x) if nested or lanes else active
+        new = step(jnp.any(going) if lanes else going, *c, *x)
+        return tuple(choose(going, [lanes] * len(new), new, x) if lanes else new)
 
     return list(lax.while_loop(holds, run, tuple(x)))
 

@@ -21,7 +21,7 @@ from ..errors import UnsupportedOperationError
 from ._torch_api import inline, quiet
 from .archives import check_archive
 from .import_ops import OPERATORS
-from .import_values import Items, Num, as_array, concretization_error, is_number, is_traced, number, whole
+from .import_values import Items, Num, as_array, concretization_error, is_number, is_traced, number
 
 __all__ = ["TorchFunction", "from_torchscript"]
 
@@ -157,7 +157,7 @@ class _Interpreter:
         for name in path.split("."):
             value = getattr(value, name, UNDEFINED)
         if isinstance(value, torch.Tensor):
-            return jnp.asarray(whole(_array_of(value)))
+            return as_array(_array_of(value))
         if not isinstance(value, (bool, int, float, str, type(None), list, tuple)):
             raise UnsupportedOperationError(
                 f"from_torchscript: the attribute {path!r} is no parameter, buffer or constant number (from {_source(node)})",
@@ -371,12 +371,12 @@ def _unpack(v: Any, kind: Any) -> Any:
 
 def _constant(node: Any) -> Any:
     value = node.output().toIValue()
-    return jnp.asarray(whole(_array_of(value))) if isinstance(value, torch.Tensor) else _frozen(value)
+    return as_array(_array_of(value)) if isinstance(value, torch.Tensor) else _frozen(value)
 
 
 def _frozen(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return jnp.asarray(whole(_array_of(value)))
+        return as_array(_array_of(value))
     if isinstance(value, (list, tuple)):
         return type(value)(_frozen(v) for v in value)
     return value
@@ -416,7 +416,7 @@ def _source(node: Any) -> str:
 def _collect(module: torch.jit.ScriptModule) -> dict[str, Any]:
     """Parameters and buffers of a module by path."""
     tensors = [*module.named_parameters(), *module.named_buffers()]
-    return {path: jnp.asarray(whole(_array_of(tensor))) for path, tensor in tensors}
+    return {path: as_array(_array_of(tensor)) for path, tensor in tensors}
 
 
 def _first_line(error: Exception) -> str:
@@ -444,7 +444,7 @@ def from_torchscript(module_or_path: Any, method: str = "forward") -> TorchFunct
     Differentiation: every JAX mode. prim::If becomes cond, counted loops scans with the engine's checkpoints, other loops
     while_loop(checkpoint="auto"), so reverse mode works through all of them. A loop whose values decide shapes is unrolled.
     Dtypes: without JAX's x64 mode, int64 and float64 inside the module are 32 bits wide. A module that holds an integer of more
-    bits raises ValueError when called (among to_torchscript's own: division and conversion of uint32): enable x64 for it.
+    bits raises ValueError (among to_torchscript's own: division and conversion of uint32): enable x64 for it.
     """
     module = module_or_path
     if isinstance(module_or_path, (str, bytes, os.PathLike)):
