@@ -212,6 +212,7 @@ def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 all pass, 1 a cell fails or a limitation is stale, 2 unusable arguments, 130 interrupted."""
     args = _parser().parse_args(argv)
     from quabla_jax._files import target_of
+    from quabla_jax._interrupts import interruptible
 
     from . import report
 
@@ -226,7 +227,8 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if data is None:
         try:
-            data = _collect(args)
+            with interruptible():
+                data = _collect(args)
         except KeyboardInterrupt:
             hint = f"; the same command goes on from {args.state}" if args.state else " (--state would have kept them)"
             print(f"\nconformance: interrupted{hint}", file=sys.stderr)

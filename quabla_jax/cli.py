@@ -6,6 +6,8 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING, Annotated
 
+from ._interrupts import interruptible
+
 if TYPE_CHECKING:
     import typer
 else:
@@ -211,9 +213,11 @@ def main() -> None:
     if typer is None:
         sys.exit("quabla-jax: the command line needs its extra: pip install 'quabla-jax[cli]'")
     try:
-        code = app(standalone_mode=False)
+        with interruptible():
+            code = app(standalone_mode=False)
     except typer.Abort:
-        sys.exit("quabla-jax: interrupted")
+        print("quabla-jax: interrupted", file=sys.stderr)
+        sys.exit(130)
     except Exception as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
             error.show()  # type: ignore[attr-defined]

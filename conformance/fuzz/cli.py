@@ -16,6 +16,8 @@ from collections.abc import Iterator
 
 import jax
 
+from quabla_jax._interrupts import interruptible
+
 from .check import BACKENDS, EVERY, Finding, check, due
 from .programs import MAPPED, TRANSFORMS, generate
 from .shrink import shrink
@@ -117,7 +119,7 @@ def summary(records: list[dict]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status 1 where a program fails, 2 for unusable arguments."""
+    """Exit status 1 where a program fails, 2 for unusable arguments, 130 interrupted."""
     args = _parser().parse_args(argv)
     unknown = set(args.transforms.split(",")) - set(TRANSFORMS)
     if unknown:
@@ -126,10 +128,16 @@ def main(argv: list[str] | None = None) -> int:
     # Thousands of small programs are compiled once each and run a few times: cheap code is the quicker code.
     jax.config.update("jax_disable_most_optimizations", True)
     warnings.simplefilter("ignore")
-    began, records = time.monotonic(), []
-    for record in _records(args, _installed(args.backend)):
-        records.append(record)
-        for find in record["finds"]:
-            print(f"{find['outcome']} on {find['backend']}: {find['message'][:200]}\n  {find['case']}", flush=True)
-    print(f"{summary(records)}, in {time.monotonic() - began:.0f} s")
-    return 1 if any(r["finds"] for r in records) else 0
+    began, records, interrupted = time.monotonic(), [], False
+    try:
+        with interruptible():
+            for record in _records(args, _installed(args.backend)):
+                records.append(record)
+                for find in record["finds"]:
+                    print(
+                        f"{find['outcome']} on {find['backend']}: {find['message'][:200]}\n  {find['case']}", flush=True
+                    )
+    except KeyboardInterrupt:
+        interrupted = True
+    print(f"{summary(records)}, in {time.monotonic() - began:.0f} s{', interrupted' if interrupted else ''}")
+    return 130 if interrupted else 1 if any(r["finds"] for r in records) else 0

@@ -218,3 +218,18 @@ def test_a_program_that_waits_is_ended_later():
     with runner.deadline(5):
         assert signal.getitimer(signal.ITIMER_PROF)[0] > 0
     assert signal.getitimer(signal.ITIMER_PROF)[0] == signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_an_interrupted_fuzz_says_what_ran_and_goes_on(monkeypatch, capsys, tmp_path):
+    state, asked = str(tmp_path / "state.jsonl"), []
+
+    def interrupted(seed, *_):
+        asked.append(seed)
+        if asked == [0, 1]:
+            raise KeyboardInterrupt
+        return {"seed": seed, "transform": "none", "mapped": 0, "source": "jax", "backends": ["numpy"], "finds": []}
+
+    monkeypatch.setattr(cli, "run_one", interrupted)
+    arguments = ["--programs", "3", "--backend", "numpy", "--state", state]
+    assert cli.main(arguments) == 130 and "1 programs" in (said := capsys.readouterr().out) and "interrupted" in said
+    assert cli.main(arguments) == 0 and "3 programs" in capsys.readouterr().out and asked == [0, 1, 1, 2]

@@ -19,6 +19,7 @@ import pytest
 
 import quabla_jax as qb
 from quabla_jax import compat
+from quabla_jax._interrupts import interruptible
 from quabla_jax.compat import lax
 
 SECONDS = float(os.environ.get("THREAD_SECONDS", "3"))
@@ -195,10 +196,39 @@ def interrupted_after(seconds):
     timer = threading.Timer(seconds, signal.raise_signal, [signal.SIGINT])
     timer.start()
     try:
-        yield
+        with interruptible():
+            yield
     finally:
         timer.cancel()
         timer.join()
+
+
+class Finalised:
+    """Deleted, it is interrupted in its finaliser, where the exception cannot be raised."""
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.05)  # past the time at which the interrupt is sent again
+
+
+class Failing:
+    def __del__(self):
+        raise OSError("not an interrupt")
+
+
+def test_an_interrupt_that_a_finaliser_swallows_is_sent_again(capsys, monkeypatch):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        Failing()
+        Finalised()
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            time.sleep(0.001)
+    assert [r.exc_type for r in reported] == [OSError] and capsys.readouterr().err == ""
+    with interruptible():
+        Failing()
+    assert reported[-1].exc_type is OSError and sys.unraisablehook == reported.append
 
 
 def test_interruption_of_a_python_loop():
