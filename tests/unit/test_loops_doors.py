@@ -285,6 +285,27 @@ def test_forward_over_reverse_runs_the_first_pass_once(plan, wrap, passes):
 
 
 @pytest.mark.parametrize("blocks", [(3,), (6,), (4, 2)], ids=["even", "rest", "levels"])
+def test_the_value_of_a_split_product_starts_from_what_is_kept(blocks):
+    """Reverse through a Hessian-vector product in its vector alone: one pass for the gradient, one for the pulled-back product."""
+
+    def pulled(scan):
+        def f(p, x):
+            return jnp.sum(scan(lambda c, s: (c + 0.1 * jnp.sin(p * c + s), c), x, xs40[:9])[0] ** 2)
+
+        def g(p, x, v):
+            product = lambda v: jax.jvp(lambda x: jax.grad(f, 1)(p, x), (x,), (v,))
+            out, pull = jax.vjp(product, v)
+            return out, pull((out[0], out[0]))
+
+        return g
+
+    args = (0.3, jnp.array([0.1, 0.5]), jnp.array([1.0, 2.0]))
+    mine = pulled(lambda *a: loops.scan(*a, checkpoint=Forced(blocks)))
+    assert loops_in(jax.make_jaxpr(mine)(*args).jaxpr).count("checkpointed_loop") == 2
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), mine(*args), pulled(lax.scan)(*args))
+
+
+@pytest.mark.parametrize("blocks", [(3,), (6,), (4, 2)], ids=["even", "rest", "levels"])
 def test_a_loop_in_a_scan_runs_forward_once(blocks):
     """JAX's scan takes what depends on constants alone out of its body; the carries that the loop keeps depend on more."""
 
