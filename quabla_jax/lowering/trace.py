@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 
 from .._cycles import refuse_cycles
 from . import jax_api
@@ -36,6 +39,7 @@ def trace(fun: Callable[..., Any], args: Sequence[Any], static_argnums: int | Se
     dynamic = tuple(a for i, a in enumerate(args) if i not in static)
     out_tree: Any = None
 
+    @functools.wraps(fun, updated=())  # JAX's errors name the user's function and its line
     def flat_fun(*leaves):
         nonlocal out_tree
         rest = iter(jax.tree.unflatten(in_tree, leaves))
@@ -45,6 +49,7 @@ def trace(fun: Callable[..., Any], args: Sequence[Any], static_argnums: int | Se
         _check_leaves(out, f"{getattr(fun, '__name__', fun)!s} must return")
         return flat
 
+    flat_fun.__signature__ = _LEAVES  # type: ignore[attr-defined]
     refuse_cycles("an argument", dynamic)
     leaves, in_tree = jax.tree.flatten(dynamic)
     _check_leaves(dynamic, "an argument must hold")
@@ -53,15 +58,38 @@ def trace(fun: Callable[..., Any], args: Sequence[Any], static_argnums: int | Se
     return Traced(jaxpr, consts, in_tree, out_tree)
 
 
+_LEAVES = inspect.Signature([inspect.Parameter("leaves", inspect.Parameter.VAR_POSITIONAL)])
+
+
 def _check_leaves(tree: Any, what: str) -> None:
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        place = jax.tree_util.keystr(path)
         if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")) and not isinstance(
             leaf, (bool, int, float, complex)
         ):
-            place = jax.tree_util.keystr(path)
             raise TypeError(
                 f"{what} arrays (or numbers) in pytrees, got a {type(leaf).__name__}{place and ' at ' + place}"
             )
+        reason = no_array_of_jax(leaf)
+        if reason is not None:
+            raise TypeError(f"{what} arrays that JAX has, got {reason}{place and ' at ' + place}")
+
+
+def no_array_of_jax(leaf: Any) -> str | None:
+    """Why a leaf with a dtype is no array for JAX, with what to do about it, or None."""
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is None or isinstance(leaf, jax.Array):
+        return None
+    if not isinstance(dtype, (np.dtype, type)):
+        if type(dtype).__module__.startswith("jax"):  # of keys
+            return None
+        return f"a {type(leaf).__module__.partition('.')[0]} {type(leaf).__name__}; give NumPy's view of it (numpy.asarray)"
+    kind = np.dtype(dtype)
+    if kind == jax.dtypes.float0 or kind.isbuiltin == 2 or (kind.kind in "biufc" and kind.char not in "gG"):
+        if kind.isnative:
+            return None
+        return f"an array of {kind} in the other byte order; give x.astype({kind.newbyteorder('=').name!r})"
+    return f"an array of dtype {kind}; give numbers or bools of a fixed width"
 
 
 def retrace(fun: Callable[..., Any], avals: Sequence[Any]) -> Any:

@@ -254,7 +254,7 @@ class Kernel:
         """As quickest, for a kernel of one result: the array itself. A list of one costs as much as a small kernel."""
         run = self.quickest()
         if run is None or run is not self._compiled:
-            return run if run is None else lambda *arrays: run(*arrays)[0]
+            return run if run is None else lambda *arrays: run(*arrays)[0][...]  # a handle of its own
         plain = self._plain
         return mx.compile(lambda *arrays: plain(*arrays)[0])
 

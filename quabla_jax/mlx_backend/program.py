@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
+import types
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,8 +17,11 @@ import numpy as np
 
 from .. import lowering
 from .._cycles import refuse_cycles
-from ..errors import UnsupportedOperationError
-from ..lowering.program import Op, Program
+from ..errors import TracerError, UnsupportedOperationError
+from ..lowering import jax_api
+from ..lowering.narrow import CARRIERS
+from ..lowering.program import Op, Program, Value
+from ..lowering.trace import no_array_of_jax
 from . import convert
 from .kernels import Emitter
 from .ops import supports
@@ -29,6 +34,8 @@ __all__ = ["MlxProgram", "jit", "lower", "target_of"]
 
 CONFIGURATION = ("jax_enable_x64", "jax_default_prng_impl", "jax_threefry_partitionable")
 """JAX settings that change what a function computes here."""
+
+_NUMBERS = (bool, int, float, complex)
 
 _warned = threading.Event()
 
@@ -63,10 +70,12 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _kind_of_result(leaf: Any) -> Any:
-    """The implementation of a key, float0 for the tangent of an integer, else None: what an array does not tell."""
+    """What an mx array does not tell: a key's implementation, float0 (the tangent of an integer), True for a weak type."""
     if _is_key(leaf):
         return jax.random.key_impl(leaf)
-    return jax.dtypes.float0 if getattr(leaf, "dtype", None) == jax.dtypes.float0 else None
+    if getattr(leaf, "dtype", None) == jax.dtypes.float0:
+        return jax.dtypes.float0
+    return getattr(leaf, "weak_type", not hasattr(leaf, "dtype")) or None
 
 
 def _abstract(leaf: Any) -> Any:
@@ -79,14 +88,60 @@ def _abstract(leaf: Any) -> Any:
 def _signature(leaf: Any) -> Any:
     if isinstance(leaf, mx.array):
         return (tuple(leaf.shape), convert.np_dtype(leaf.dtype), False)
-    if isinstance(leaf, (bool, int, float, complex)):
+    if isinstance(leaf, _NUMBERS) and not isinstance(leaf, np.generic):
         return type(leaf)
+    if isinstance(leaf, jax_api.Tracer):
+        raise _CalledOnTracer
     if not hasattr(leaf, "dtype"):
         raise TypeError(
             f"an argument of a function on MLX must be a jax, NumPy or mx array or a number, got {type(leaf).__name__}; "
             "pass it by static_argnums or close over it"
         )
+    reason = no_array_of_jax(leaf)
+    if reason is not None:
+        raise TypeError(f"an argument of a function on MLX must be a jax, NumPy or mx array or a number, got {reason}")
     return (tuple(leaf.shape), leaf.dtype, getattr(leaf, "weak_type", False))
+
+
+class _CalledOnTracer(Exception):
+    """A function on MLX was given a value that JAX is tracing."""
+
+
+class _Tracing(threading.local):
+    """Whether this thread is tracing a function for MLX: other functions on MLX that it calls are part of it."""
+
+    depth = 0
+
+
+_tracing = _Tracing()
+
+
+def _misfit(leaf: Any, value: Value, double: bool) -> str | None:
+    """What was given where a program was lowered for `value`, or None where it can stand for it with nothing lost."""
+    if isinstance(leaf, _NUMBERS) and not isinstance(leaf, np.generic):
+        kinds = "biufc"
+        kind = {bool: "b", int: "i", float: "f", complex: "c"}[next(t for t in _NUMBERS if isinstance(leaf, t))]
+        wanted = value.dtype.kind if value.dtype.kind in kinds else "f"
+        if value.shape or kinds.index(kind) > kinds.index(wanted):
+            return f"the number {leaf!r}"
+        if wanted in "iu" and not np.iinfo(value.dtype).min <= leaf <= np.iinfo(value.dtype).max:  # type: ignore[operator]
+            return f"the number {leaf!r}"
+        return None
+    if not hasattr(leaf, "dtype"):
+        return f"a {type(leaf).__name__}"
+    if isinstance(leaf, mx.array):
+        given = convert.np_dtype(leaf.dtype)
+        fits = given == CARRIERS.get(value.dtype, value.dtype)
+    else:
+        reason = no_array_of_jax(leaf)
+        if reason is not None:
+            return reason
+        given, fits = np.dtype(leaf.dtype), False
+        if given == jax.dtypes.float0:
+            fits = value.dtype == np.bool_
+    fits = fits or given == value.dtype or jax.dtypes.canonicalize_dtype(given) == value.dtype
+    fits = fits or (not double and (given, value.dtype) == (np.float32, np.float64))
+    return None if fits and tuple(leaf.shape) == value.shape else f"{given}{list(leaf.shape)}"
 
 
 class MlxProgram:
@@ -96,11 +151,11 @@ class MlxProgram:
     when it is dropped, they are.
     """
 
-    def __init__(self, program: Program, target: Target, key_outputs: Sequence[Any], keywords: bool = False):
+    def __init__(self, program: Program, target: Target, kinds: Sequence[Any], keywords: bool = False):
         self.program = program
         self.target = target
         self._keywords = keywords  # lowered from a call: the tree is that of (list of arguments, keyword arguments)
-        self._key_outputs = list(key_outputs)
+        self._kinds = list(kinds)
         self._plan: Plan | None = None
         self._lock = threading.Lock()
         if not target.double and any(v.dtype == np.float64 for n in lowering.walk(program) for v in n.outputs):
@@ -132,9 +187,23 @@ class MlxProgram:
             leaves, tree = jax.tree.flatten((list(args), keywords) if self._keywords else args)
             if tree != self.program.in_tree:
                 raise TypeError(f"this program takes arguments of the structure {self.program.in_tree}, got {tree}")
+            leaves = [jax.random.key_data(x) if _is_key(x) else x for x in leaves]  # pyright: ignore[reportArgumentType]
+            for n, (leaf, value) in enumerate(zip(leaves, self.program.inputs)):
+                given = _misfit(leaf, value, self.target.double)
+                if given is not None:
+                    raise TypeError(
+                        f"argument {self._place(n)}: this program was lowered for {value.dtype} of shape {value.shape}, got "
+                        f"{given}; cast it, or lower the function for such arguments"
+                    )
             return self.call(leaves)
 
         return run
+
+    def _place(self, n: int) -> str:
+        """Where leaf `n` of the arguments is, as JAX writes paths."""
+        tree = self.program.in_tree
+        paths = jax.tree_util.tree_flatten_with_path(jax.tree.unflatten(tree, range(tree.num_leaves)))[0]
+        return jax.tree_util.keystr(paths[n][0])
 
     def call(self, leaves: Sequence[Any]) -> Any:
         """Run on the flat leaves of the arguments; the result in the function's own structure."""
@@ -146,9 +215,6 @@ class MlxProgram:
             native = native or isinstance(leaf, mx.array)
             if _is_key(leaf):
                 leaf = jax.random.key_data(leaf)  # pyright: ignore[reportArgumentType]
-            if isinstance(leaf, mx.array) or hasattr(leaf, "dtype"):
-                if tuple(leaf.shape) != value.shape:
-                    raise TypeError(f"this program was lowered for shape {value.shape}, got {tuple(leaf.shape)}")
             inputs.append(convert.to_mx(leaf, value.dtype, self.target.double))
         if self.target.device == mx.default_device():
             outputs = self.plan.run(inputs)
@@ -156,12 +222,14 @@ class MlxProgram:
             with mx.stream(self.target.device):
                 outputs = self.plan.run(inputs)
         del inputs
-        results: list[Any] = outputs
-        if not native:
+        results: list[Any]
+        if (
+            native
+        ):  # handles of their own: assigning to a result may not reach an argument, a constant or another result
+            results = [x[...] for x in outputs]
+        else:
             mx.eval(outputs)
-            results = [
-                self._to_jax(o, v.dtype, impl) for o, v, impl in zip(outputs, program.outputs, self._key_outputs)
-            ]
+            results = [self._to_jax(o, v.dtype, impl) for o, v, impl in zip(outputs, program.outputs, self._kinds)]
         return jax.tree.unflatten(program.out_tree, results)
 
     def direct(self, leaves: Sequence[Any]) -> Callable[..., Any] | None:
@@ -178,12 +246,16 @@ class MlxProgram:
         if jax.tree_util.treedef_is_leaf(tree):
             return kernel.quickest_of_one()
         run = kernel.quickest()
+        if run is kernel:
+            return lambda *arrays: jax.tree.unflatten(tree, [x[...] for x in kernel(*arrays)])
         return None if run is None else lambda *arrays: jax.tree.unflatten(tree, run(*arrays))
 
     def _to_jax(self, array: mx.array, dtype: np.dtype, impl: Any) -> Any:
         if impl is jax.dtypes.float0:
             return np.zeros(array.shape, jax.dtypes.float0)
         out = convert.from_mx(array, dtype)
+        if impl is True:
+            return jax_api.with_weak_type(out, True)
         return out if impl is None else jax.random.wrap_key_data(out, impl=impl)
 
 
@@ -209,7 +281,11 @@ def _lower(fun: Callable[..., Any], args: Sequence[Any], target: Target, keyword
 
     refuse_cycles("a function on MLX", args)
     builder = _Refusals(target)
-    program = lowering.lower(noting_keys, *jax.tree.map(_abstract, tuple(args)), builder=builder)
+    _tracing.depth += 1
+    try:
+        program = lowering.lower(noting_keys, *jax.tree.map(_abstract, tuple(args)), builder=builder)
+    finally:
+        _tracing.depth -= 1
     lowering.check(program, builder)
     return MlxProgram(program, target, impls, keywords)
 
@@ -225,6 +301,8 @@ def lower(fun: Callable[..., Any], *args: Any, device: str = "mlx") -> MlxProgra
     Raises:
         UnsupportedOperationError: something in `fun` cannot run on MLX; names the primitive and the source line.
     """
+    if not callable(fun):
+        raise TypeError(f"mlx_backend.lower expects a callable, got {type(fun).__name__}")
     return _lower(fun, args, target_of(device))
 
 
@@ -272,13 +350,29 @@ class _Jit:
             direct = self._direct.get(key)
             if direct is not None:
                 return direct(*args)
-        program, leaves = self._program(args, kwargs)
+        try:
+            program, leaves = self._program(args, kwargs)
+        except _CalledOnTracer:
+            if _tracing.depth:
+                return self._fun(*args, **kwargs)
+            raise TracerError(
+                "a function on MLX was called on a value that JAX is tracing (by jit, grad, vmap or control flow), and JAX "
+                "cannot see into it: transform first, then put it on MLX, as in mlx_backend.jit(jax.grad(f))"
+            ) from None
+        if any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves):
+            raise TypeError("a function on MLX was called on a ShapeDtypeStruct: use .lower(...) for shapes alone")
         result = program.call(leaves)
         if key is not None:
             direct = program.direct(leaves)
             if direct is not None:
                 self._direct[key] = direct
         return result
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Jit:
+        return self
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
 
     def lower(self, *args: Any, **kwargs: Any) -> MlxProgram:
         """The program for arguments like these."""
@@ -298,7 +392,8 @@ class _Jit:
         moving = {k: v for k, v in kwargs.items() if k not in names}
         refuse_cycles("a function on MLX", dynamic, moving)
         leaves, tree = jax.tree.flatten((dynamic, moving))
-        fixed = (tuple((i, args[i]) for i in sorted(static)), tuple((k, kwargs[k]) for k in sorted(names)))
+        values = [(i, args[i]) for i in sorted(static)] + [(k, kwargs[k]) for k in sorted(names)]
+        fixed = tuple((where, type(value), value) for where, value in values)  # 1 == True == 1.0
         settings = tuple(getattr(jax.config, name, None) for name in CONFIGURATION)
         key = (tree, tuple(map(_signature, leaves)), fixed, target.device.type, len(args), settings)
         try:
@@ -335,8 +430,8 @@ class _Jit:
 def jit(
     fun: Callable[..., Any] | None = None,
     *,
-    static_argnums: int | Sequence[int] = (),
-    static_argnames: str | Sequence[str] = (),
+    static_argnums: int | Sequence[int] | None = (),
+    static_argnames: str | Sequence[str] | None = (),
     device: str = "mlx",
 ) -> Any:
     """`fun` on MLX: traced by JAX once a signature, lowered, and run by MLX.
@@ -357,10 +452,49 @@ def jit(
     """
     if fun is None:
         return functools.partial(jit, static_argnums=static_argnums, static_argnames=static_argnames, device=device)
-    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     if not callable(fun):
         raise TypeError(f"mlx_backend.jit expects a callable, got {type(fun).__name__}")
-    if not all(isinstance(n, int) for n in numbers):
-        raise TypeError(f"static_argnums must be an int or a sequence of ints, got {static_argnums!r}")
-    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    return _Jit(fun, numbers, names, device)
+    numbers = _entries("static_argnums", static_argnums, int)
+    names = _entries("static_argnames", static_argnames, str)
+    return _Jit(fun, *_static_parameters(fun, numbers, names), device)
+
+
+def _entries(what: str, given: Any, kind: type) -> tuple[Any, ...]:
+    if given is None or isinstance(given, kind):
+        return () if given is None else (given,)
+    if not isinstance(given, (tuple, list, set, frozenset, range)) or not all(isinstance(x, kind) for x in given):
+        raise TypeError(f"{what} must be {_A[kind]} or a sequence of {kind.__name__}s, got {given!r}")
+    return tuple(given)
+
+
+_A = {int: "an int", str: "a str"}
+
+
+def _static_parameters(
+    fun: Callable[..., Any], numbers: tuple[int, ...], names: tuple[str, ...]
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Positions and names of the static parameters. Where only one of the two is given, the other follows from the
+    signature, as in jax.jit; what the function has no parameter for is refused."""
+    try:
+        parameters = inspect.signature(fun).parameters.values()
+    except (TypeError, ValueError):
+        return numbers, names
+    kinds = {p.kind for p in parameters}
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    count = len(positional)
+    beyond = [n for n in numbers if not -count <= n < count]
+    if beyond and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        raise ValueError(
+            f"static_argnums {tuple(beyond)} out of range: the function takes {count} positional arguments"
+        )
+    unknown = set(names) - {p.name for p in parameters}
+    if unknown and inspect.Parameter.VAR_KEYWORD not in kinds:
+        raise ValueError(f"static_argnames {tuple(sorted(unknown))} are not parameters of the function")
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        numbers = tuple(n % count for n in numbers)
+    if numbers and names:
+        return numbers, names
+    either = {p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
+    implied = {positional[n] for n in numbers if -count <= n < count} & either
+    at = (n for n, name in enumerate(positional) if name in names and name in either)
+    return (*numbers, *at), (*names, *sorted(implied))

@@ -283,3 +283,111 @@ def test_reading_a_jax_array_does_not_detour_results():
     assert x.dtype == jnp.float64
     out = mlx_backend.jit(lambda x: jnp.exp(jnp.sin(x)) / 3)(x)
     np.testing.assert_allclose(np.asarray(out), np.exp(np.sin(np.asarray(x))) / 3, rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "value, said",
+    [
+        (np.array([None, 1], object), "dtype object"),
+        (np.array(["a"]), "dtype <U1"),
+        (np.array(["2026-01-01"], "datetime64[D]"), "datetime64"),
+        (np.zeros(2, [("a", "f4")]), "fixed width"),
+        (np.arange(3, dtype=np.dtype("f4").newbyteorder("S")), "byte order"),
+        (np.arange(3, dtype=np.longdouble), "dtype float128|dtype longdouble"),
+        (memoryview(b"abc"), "memoryview"),
+        ("text", "str"),
+    ],
+)
+def test_what_is_no_array_is_refused_by_name(value, said):
+    traces = []
+    ours = mlx_backend.jit(lambda x, y: traces.append(1) or x)
+    with pytest.raises(TypeError, match=said):
+        ours(value, jnp.ones(2, F32))
+    with pytest.raises(TypeError, match=said):
+        mlx_backend.lower(lambda x: x, {"a": value})
+    assert not traces
+
+
+def test_foreign_tensors_are_refused_by_name():
+    tensor = pytest.importorskip("torch").ones(3)
+    with pytest.raises(TypeError, match="got a torch Tensor; give NumPy's view"):
+        mlx_backend.jit(lambda x: x)(tensor)
+    with pytest.raises(TypeError, match="must return arrays that JAX has, got a mlx array"):
+        mlx_backend.jit(lambda x: (x, mx.ones(2)))(jnp.ones(2, F32))
+
+
+def test_weak_types_of_results_are_jaxs():
+    fun = lambda x, y: (x * 2, y, 3, x + y, jnp.asarray(1.0))
+    ours, expected = mlx_backend.jit(fun)(3.0, jnp.ones(2, F32)), jax.jit(fun)(3.0, jnp.ones(2, F32))
+    assert [o.weak_type for o in ours] == [e.weak_type for e in expected] == [True, False, True, False, True]
+    assert (ours[0] * jnp.ones(2, jnp.float16)).dtype == jnp.float16
+
+
+def test_a_lowered_program_refuses_what_would_lose_something():
+    run = mlx_backend.lower(lambda x, d: x @ d["w"], jnp.ones((2, 3), F32), {"w": jnp.ones((3, 2), F32)}).compile()
+    w = {"w": jnp.ones((3, 2), F32)}
+    for x in (jnp.ones((2, 3), int), jnp.ones((2, 3), jnp.complex64), mx.ones((2, 3), dtype=mx.complex64), 3.0, "a"):
+        with pytest.raises(TypeError, match=r"argument \[0\]: this program was lowered for float32 of shape \(2, 3\)"):
+            run(x, w)
+    with pytest.raises(TypeError, match=r"argument \[1\]\['w'\].*bool\[3, 2\]"):
+        run(mx.ones((2, 3)), {"w": np.ones((3, 2), bool)})
+    with jax.enable_x64(False):
+        assert run(np.ones((2, 3)), w).tolist() == [[3, 3], [3, 3]]  # float64 is float32 here, as for JAX
+        number = mlx_backend.lower(lambda x: x + 1, 3).compile()
+        assert number(4) == 5 and number(True) == 2
+        for x in (2.7, 1j, 2**40, jnp.float32(1)):
+            with pytest.raises(TypeError, match="lowered for int32"):
+                number(x)
+        draw = mlx_backend.lower(lambda k: jax.random.bits(k), jax.random.key(0)).compile()
+        assert draw(jax.random.key(1)) == draw(jax.random.PRNGKey(1)) == jax.random.bits(jax.random.key(1))
+        with pytest.raises(TypeError, match="lowered for uint32"):
+            draw(jnp.ones(2))
+
+
+def test_static_arguments_follow_the_signature_as_in_jax():
+    fun = lambda x, n: x * jnp.ones(n)
+    x = jnp.ones(1, F32)
+    for options in ({"static_argnums": 1}, {"static_argnums": -1}, {"static_argnames": "n"}):
+        ours = mlx_backend.jit(fun, **options)
+        assert ours(x, 3).shape == ours(x, n=3).shape == (3,)
+    assert mlx_backend.jit(lambda x: x, static_argnums=None, static_argnames=None)(x) == 1
+    for options, said in (({"static_argnums": 5}, "out of range"), ({"static_argnames": "zz"}, "'zz'")):
+        with pytest.raises(ValueError, match=said):
+            mlx_backend.jit(fun, **options)
+    with pytest.raises(TypeError, match="static_argnames must be a str"):
+        mlx_backend.jit(fun, static_argnames=3)
+    kind = mlx_backend.jit(lambda x, n: x * {bool: 2, int: 3, float: 4}[type(n)], static_argnums=1)
+    assert [float(kind(x, n)[0]) for n in (1, True, 1.0)] == [3, 2, 4]
+
+
+def test_a_call_within_a_trace():
+    """One function on MLX may call another; what JAX itself traces cannot."""
+    double = mlx_backend.jit(lambda x: 2 * x)
+    x = jnp.ones(3, F32)
+    assert mlx_backend.jit(lambda x: jax.grad(lambda y: double(y).sum())(x) + double(x))(x).tolist() == [4, 4, 4]
+    for transform in (jax.jit, jax.vmap, lambda f: jax.grad(lambda x: f(x).sum())):
+        with pytest.raises(quabla_jax.TracerError, match=r"mlx_backend.jit\(jax.grad\(f\)\)"):
+            transform(double)(x)
+
+
+def test_as_a_method():
+    class Model:
+        @mlx_backend.jit(static_argnums=0)
+        def apply(self, x):
+            return x + 1
+
+    assert Model().apply(jnp.ones(2, F32)).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("calls", [1, 4])
+def test_assigning_to_a_result_reaches_nothing_else(calls):
+    """Not an argument, not a constant of the program, not another result."""
+    table = jnp.arange(300.0, dtype=F32)
+    for fun in (lambda x: (x, x, table), lambda x: (x, x + 0, table), lambda x: x):
+        ours = mlx_backend.jit(fun)
+        for _ in range(calls):
+            x = mx.zeros(3)
+            out = jax.tree.leaves(ours(x))
+            for k, leaf in enumerate(out):
+                leaf[1] = 7 + k
+            assert x.tolist() == [0, 0, 0] and [float(leaf[1]) for leaf in out] == [7 + k for k in range(len(out))]
