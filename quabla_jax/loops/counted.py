@@ -29,6 +29,7 @@ from typing import Any
 from ..lowering import jax_api as api
 from ._lists import fill, merge, omit, pick, split
 from .body import Batched, Body
+from .cost import step_cost
 from .counted_forward import (
     input_avals,
     keep_for,
@@ -122,6 +123,9 @@ def vtan_dual(g: Body, lin, y_lin, m):
 def vtan_impl(*args, g: Body, lin, y_lin, plan: Schedule, m, both: bool, keep: bool) -> list[Any]:
     p, kept, u, uy, dp, du, duy = split(args, *vtan_sizes(g, lin, y_lin, plan, m, both, keep))
     big, h, lin2, y_lin2 = vtan_dual(g, lin, y_lin, m)
+    if plan.store_pairs:
+        cost = h.once(("cost", lin2, y_lin2), lambda: step_cost(h, lin2, y_lin2))
+        plan = plan.for_pairs(cost.stored_bytes, cost.carry_bytes)
     tangents = pick(big, fill(m, dp))
     q = omit(lin2, g.weave(fill([not b for b in lin], p), tangents, big))
     # every linear carry and output is in `big`: u' stands on it, u on its tangent

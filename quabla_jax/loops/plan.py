@@ -239,7 +239,9 @@ def choose(trips: Trips, cost: StepCost, request: Any) -> Choice:
         most = 2.3 * math.sqrt(length)
         slots = lambda k, b, r: n if (n := k + (r > 0) + b) <= most else math.inf
         blocks = (block_size(length, math.sqrt(length), slots, rest_weight=1.12),)
-        return block_choice(trips, cost, blocks, inner, int(most * cost.carry_bytes))
+        choice = block_choice(trips, cost, blocks, inner, int(most * cost.carry_bytes))
+        assert choice.schedule is not None
+        return dataclasses.replace(choice, schedule=dataclasses.replace(choice.schedule, store_pairs=True))
     if isinstance(request, Budget):
         for levels in range(1, MAX_LEVELS):
             fitting = [c for c in choices(trips, cost, levels, request.bytes) if c.stored <= request.bytes]

@@ -40,6 +40,8 @@ class Schedule:
     unroll: int = 1
     spare: int = 0
     """Bytes that the sweep may use on top of what it stores, to gather products over whole pieces (contractions.py)."""
+    store_pairs: bool = False
+    """Whether a sweep over pairs of value and tangent may store twice the carries of its innermost piece (`for_pairs`)."""
 
     def __post_init__(self):
         assert self.length >= 1 and self.blocks and self.inner in ("carry", "residuals", "rerun"), self
@@ -64,6 +66,16 @@ class Schedule:
         """The schedule of a piece of `length` steps, or None where the piece is swept whole."""
         rest = tuple(b for b in self.blocks[1:] if b < length)
         return dataclasses.replace(self, length=length, blocks=rest) if rest else None
+
+    def for_pairs(self, stored_bytes: int, carry_bytes: int) -> Schedule:
+        """The schedule of a sweep over pairs, given what a step of it would store and its carries.
+
+        Linearizing every step again from its carry costs pairs of forward operations there: with √T blocks, storing what the
+        steps compute saves them for at most half as much memory again.
+        """
+        if self.store_pairs and self.inner == "carry" and stored_bytes <= 2 * carry_bytes:
+            return dataclasses.replace(self, inner="residuals")
+        return self
 
     def cut(self, arrays: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Scanned arrays as ([count, block, ...], [rest, ...]); the rest are the steps that run last."""

@@ -10,6 +10,7 @@ import pytest
 from quabla_jax import loops
 from quabla_jax.loops.plan import (
     Budget,
+    Forced,
     blocks_for,
     checkpointing,
     extra_forward,
@@ -218,3 +219,23 @@ def test_temporary_memory_grows_with_the_root_at_every_order(order):
     assert math.log(large / small) / math.log(256) <= 0.52
     if order == 1:
         assert large <= (2.3 * 256 + 4) * 500 * 8
+
+
+@pytest.mark.parametrize(
+    ("step", "factor"),
+    [(lambda p, x: x - 0.01 * jnp.tanh(x @ p), 1.5), (lambda p, x: jnp.sin(jnp.tanh(jnp.cos(x @ p)) @ p), 1.0)],
+    ids=["two carries a step", "four"],
+)
+def test_forward_over_reverse_stores_a_piece_where_that_is_little(step, factor):
+    """Under "sqrt" a sweep over pairs stores its steps' values where they are at most twice the carry, and only there."""
+
+    def size(T, plan):
+        loss = lambda p, x: jnp.sum(loops.fori_loop(0, T, lambda i, x: step(p, x), x, checkpoint=plan))
+        hvp = jax.jit(lambda p, x: jax.jvp(jax.grad(loss), (p, x), (p, x))[1])
+        args = jnp.eye(20), jnp.ones((30, 20))
+        return hvp.lower(*args).compile().memory_analysis().temp_size_in_bytes
+
+    carry = size(4096, Forced((64,), "carry"))
+    assert 0.9 * factor * carry <= size(4096, "sqrt") <= 1.05 * factor * carry
+    assert math.log(size(65536, "sqrt") / size(256, "sqrt")) / math.log(256) <= 0.52
+    assert size(4096, 128) <= 1.05 * carry  # a number of carries, and a budget, are kept to the letter
