@@ -459,12 +459,13 @@ def vtan_partial_eval(trace, *tracers, **params):
     )
     if not params["both"] or not all(map(api.is_known, [*p, *u, *uy])):
         return stage(params["both"])
-    known = [[t.pval.get_known() for t in part] for part in (p, u, uy)]
+    values = lambda part: [t.pval.get_known() for t in part]
     g, lin, plan = params["g"], params["lin"], params["plan"]
     n = len(g.x_avals) - sum(g.carry(lin))
     start = [k for part in kept_parts(plan, kept) for k in part[:n]]  # the carries; their tangents follow
     have = params["keep"] and all(map(api.is_known, start))
-    value = vjp_call(g, lin, params["y_lin"], plan, *known, [k.pval.get_known() for k in start] if have else None)
+    known_kept = values(start) if have else None
+    value = vjp_call(g, lin, params["y_lin"], plan, values(p), values(u), values(uy), known_kept)
     return [*value, *stage(False)]
 
 
