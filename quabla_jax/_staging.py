@@ -81,6 +81,11 @@ def zeros_of(x: Any) -> jax.Array:
 
 _CONCRETE = "needs a concrete value, but a TraceTensor is symbolic inside a traced function; return it from the function and convert the result, or keep computing with quabla operations"
 
+_UNDRIVEN = (
+    "TraceTensor cannot drive Python control flow; use quabla_jax.where for elementwise selection or an explicit "
+    "control-flow primitive"
+)
+
 
 @contextmanager
 def quabla_errors() -> Iterator[None]:
@@ -88,10 +93,7 @@ def quabla_errors() -> Iterator[None]:
     try:
         yield
     except jax.errors.TracerBoolConversionError as error:
-        raise TracerError(
-            "TraceTensor cannot drive Python control flow; use quabla_jax.where for elementwise selection or an explicit "
-            f"control-flow primitive\n{error}"
-        ) from error
+        raise TracerError(f"{_UNDRIVEN}\n{error}") from error
     except jax.errors.TracerIntegerConversionError as error:
         raise TracerError(f"an integer index {_CONCRETE}\n{error}") from error
     except jax.errors.TracerArrayConversionError as error:
@@ -107,6 +109,19 @@ def quabla_errors() -> Iterator[None]:
         if "can be converted to a scalar index" not in str(error):
             raise
         raise TracerError(f"an integer index {_CONCRETE}\n{error}") from error
+    except ValueError as error:
+        # Of an array of several entries JAX says this before it looks whether the array is a tracer.
+        if not (str(error).startswith("The truth value of an array") and _met_a_tracer(error)):
+            raise
+        raise TracerError(f"{_UNDRIVEN}\n{error}") from error
+
+
+def _met_a_tracer(error: Exception) -> bool:
+    """Whether the function that raised `error` held a tracer."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and any(is_tracer(value) for value in trace.tb_frame.f_locals.values())
 
 
 # ---- checks that only the running program can decide ------------------------------------------------------

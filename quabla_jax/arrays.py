@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import dtypes
+from .errors import TracerError
 from .lowering.jax_api import concrete_array, no_trace_active
 
 __all__ = [
@@ -81,6 +82,15 @@ def concrete(fun: Function) -> Function:
             return fun(*args, **kwargs)
 
     return call  # type: ignore[return-value]  # wraps keeps the signature
+
+
+def refuse_tracer(reader: str, name: str, *values: Any) -> None:
+    """TracerError where a value that `reader` has to know while tracing is a tracer."""
+    if any_tracer(*values):
+        raise TracerError(
+            f"{reader} needs a concrete value, but a TraceTensor is symbolic inside a traced function; give {name} a "
+            "Python number, which is part of the trace"
+        )
 
 
 def kind_name(x: Any) -> str:
@@ -269,7 +279,7 @@ def common_shape(*shapes: Any) -> tuple[int, ...]:
 
 
 @concrete
-def _filled(x: Any, value: float, dtype: Any) -> jax.Array:
+def _filled(x: Any, value: Any, dtype: Any) -> jax.Array:
     like = asarray(x)
     with jax.ensure_compile_time_eval():
         return jnp.full(like.shape, value, like.dtype if dtype is None else dtypes.resolve(dtype))
@@ -277,7 +287,7 @@ def _filled(x: Any, value: float, dtype: Any) -> jax.Array:
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None) -> jax.Array:
     """A constant of the shape and dtype of `x` filled with `fill_value`; for a traced `x` too it is no tracer."""
-    if isinstance(fill_value, jax.Array):
+    if not isinstance(fill_value, numbers.Real):
         like = asarray(x)
         return full(like.shape or (), fill_value, like.dtype if dtype is None else dtype)
     return _filled(x, fill_value, dtype)
@@ -293,11 +303,16 @@ def ones_like(x: Any, dtype: Any = None) -> jax.Array:
     return _filled(x, 1, dtype)
 
 
-def _refuse_text(op: str, *values: Any) -> None:
-    """TypeError for what float() would read as a text."""
-    for value in values:
-        if isinstance(value, (str, bytes)):
-            raise TypeError(f"{op} must be given real numbers, not {type(value).__name__}")
+def _real(op: str, value: Any) -> float:
+    """A number, or an array of one entry, as a float. TypeError for anything else, TracerError for a tracer."""
+    refuse_tracer("float()", op, value)
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"{op} must be given real numbers, not {type(value).__name__}")
+    if isinstance(value, (jax.Array, np.ndarray)):
+        if value.size != 1:
+            raise TypeError(f"{op} must be given real numbers, got an array of shape {list(value.shape)}")
+        return float(value.item())
+    return float(value)
 
 
 @concrete
@@ -306,11 +321,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1.0, dtype: Any = None) -> 
     `arange(0.0, 1.0, 0.1)` has 11 entries. Raises ValueError where that leaves none."""
     if stop is None:
         start, stop = 0.0, start
-    for name, value in (("start", start), ("stop", stop), ("step", step)):
-        if is_tracer(value):
-            raise TypeError(f"arange needs concrete numbers, and {name} is a tracer")
-    _refuse_text("arange", start, stop, step)
-    first, last, by = float(start), float(stop), float(step)
+    first, last, by = (_real("arange", value) for value in (start, stop, step))
     if not np.isfinite([first, last, by]).all() or by == 0.0 or not (last - first) * by > 0.0:
         raise ValueError("arange start, stop, and step do not define a non-empty range")
     values = _accumulate(first, last, by)
@@ -329,11 +340,11 @@ def _accumulate(first: float, last: float, by: float) -> np.ndarray:
 def linspace(start: Any, stop: Any, num: int, dtype: Any = None) -> jax.Array:
     """`num` evenly spaced values from `start` to `stop`, both kept. Raises ValueError for `num` < 1."""
     (count,) = new_shape(operator.index(num))
-    _refuse_text("linspace", start, stop)
-    if not any_tracer(start, stop) and not np.isfinite([float(start), float(stop)]).all():
+    first, last = _real("linspace", start), _real("linspace", stop)
+    if not np.isfinite([first, last]).all():
         raise ValueError(f"linspace start and stop must be finite, got {start!r} and {stop!r}")
     fitting((count,))
-    return jnp.linspace(start, stop, count, dtype=dtypes.default_float()).astype(_float_or(dtype))
+    return jnp.linspace(first, last, count, dtype=dtypes.default_float()).astype(_float_or(dtype))
 
 
 @concrete

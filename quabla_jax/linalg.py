@@ -21,7 +21,7 @@ from . import _factor, _kinks
 from ._krylov import cg, gmres
 from ._staging import runtime_check
 from .arrays import broadcast, common_shape, concrete, is_tracer
-from .promotion import align, as_operand, keeps_weak, numeric, refuse_bool
+from .promotion import align, as_operand, beside, keeps_weak, numeric, refuse_bool
 from .reductions import axes_of
 from .reductions import max as _max
 from .reductions import min as _min
@@ -317,7 +317,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> j
     Raises:
         ValueError: an order that does not fit, or a rank other than 1 or 2 with `axis=None` and an order.
     """
-    x = numeric("norm", x)
+    x, keepdims = numeric("norm", x), bool(keepdims)
     if axis is None and ord is None:
         return _norm2(x, None, keepdims)
     if axis is None and x.ndim not in (1, 2):
@@ -355,6 +355,8 @@ def pinv(a: Any, rtol: Any = None) -> jax.Array:
     if rtol is None:
         rtol = max(a.shape[-2:]) * float(jnp.finfo(a.dtype).eps)
     u, s, vh = _factor.svd_signed(a)
-    kept = s > s[..., :1] * rtol
+    limit = beside("mul", s, rtol)
+    common_shape(s.shape, limit.shape)
+    kept = s > s[..., :1] * limit
     inverse = jnp.where(kept, 1.0 / jnp.where(kept, s, 1), 0)
     return _t(vh) @ (inverse[..., None] * _t(u))

@@ -19,7 +19,7 @@ from jax import lax
 from . import _kinks
 from .arrays import asarray, common_shape, concrete, is_number, kind_name
 from .dtypes import short
-from .promotion import align, as_operand, keeps_weak, numeric, operands, weak_scalar
+from .promotion import align, as_operand, beside, keeps_weak, numeric, operands, weak_scalar
 
 __all__ = [
     "abs", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "atan2", "cbrt", "ceil", "clip", "cos", "cosh",
@@ -30,13 +30,20 @@ __all__ = [
 ]  # fmt: skip
 
 
+def _call(function: Any, name: str) -> None:
+    """Names a function and those that it wraps, so that Python's own errors about its arguments name it as well."""
+    while function is not None:
+        function.__name__ = function.__qualname__ = name
+        function = getattr(function, "__wrapped__", None)
+
+
 def _unary(name: str, fun, note: str = ""):
     @concrete
     @keeps_weak
     def function(x: Any) -> jax.Array:
         return fun(numeric(name, x))
 
-    function.__name__ = function.__qualname__ = name
+    _call(function, name)
     function.__doc__ = f"Elementwise `{name}` of `x` (any shape; the result has its shape and dtype).{note}"
     return function
 
@@ -111,25 +118,26 @@ def gelu(x: Any, approximate: bool = True) -> jax.Array:
 
 
 def _number_second(x1: Any, x2: Any) -> tuple[Any, Any]:
-    """For a symmetric function: a Python number is always the second operand, which gets the slope of a tie."""
-    return (x2, x1) if is_number(x1) and not is_number(x2) else (x1, x2)
-
-
-def _mask_or_pair(op: str, x1: Any, x2: Any) -> tuple[jax.Array, jax.Array]:
-    return operands(op, *_number_second(x1, x2))
+    """For a symmetric function: a Python number is always the second operand, which gets the slope of a tie. Of two
+    numbers both are floats, True too."""
+    if is_number(x1) and is_number(x2):
+        return asarray(float(x1)), x2
+    return (x2, x1) if is_number(x1) else (x1, x2)
 
 
 @concrete
 def maximum(x1: Any, x2: Any) -> jax.Array:
     """The larger of `x1` and `x2`. NaN spreads. At a tie the second operand has the whole slope; a Python number
     counts as the second operand wherever it stands."""
-    return _kinks.larger(*_mask_or_pair("greater", x1, x2))
+    return _kinks.larger(*operands("greater", *_number_second(x1, x2)))
 
 
 @concrete
 def minimum(x1: Any, x2: Any) -> jax.Array:
     """The smaller of `x1` and `x2`; NaN and ties as in `maximum`."""
-    return _kinks.smaller(*_mask_or_pair("less", x1, x2))
+    first, second = _number_second(x1, x2)
+    b, a = operands("greater", second, first)
+    return _kinks.smaller(a, b)
 
 
 def clip(x: Any, lo: Any = None, hi: Any = None) -> jax.Array:
@@ -159,7 +167,7 @@ def power(x1: Any, x2: Any) -> jax.Array:
 
 def exp2(x: Any) -> jax.Array:
     """2 ** x, exact at integers."""
-    return power(2.0, asarray(x))
+    return power(2.0, float(x) if isinstance(x, bool) else asarray(x))
 
 
 @concrete
@@ -171,7 +179,7 @@ def atan2(x1: Any, x2: Any) -> jax.Array:
 @concrete
 def hypot(x1: Any, x2: Any) -> jax.Array:
     """sqrt(x1**2 + x2**2) without overflow or underflow; gradient (0, 0) at the origin; inf beside NaN is inf."""
-    x1, x2 = operands("abs", x1, x2, bools=False)
+    x1, x2 = operands("abs", x1, x2, bools=False, compared="greater")
     return _kinks.hypotenuse(x1, x2)
 
 
@@ -231,9 +239,12 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
         return x
     x = numeric("nan_to_num", x)
     limit = jnp.finfo(x.dtype).max
-    value = jnp.where(x == jnp.inf, limit if posinf is None else posinf, x)
-    value = jnp.where(x == -jnp.inf, -limit if neginf is None else neginf, value)
-    return jnp.where(jnp.isnan(x), nan, value).astype(x.dtype)
+    high, low = (
+        end if given is None else beside("where", x, given) for end, given in ((limit, posinf), (-limit, neginf))
+    )
+    common_shape(x.shape, *(v.shape for v in (high, low, nan) if isinstance(v, jax.Array)))
+    value = jnp.where(x == -jnp.inf, low, jnp.where(x == jnp.inf, high, x))
+    return jnp.where(jnp.isnan(x), beside("where", x, nan), value).astype(x.dtype)
 
 
 def _comparison(name: str, fun):
@@ -245,11 +256,11 @@ def _comparison(name: str, fun):
             if not isinstance(side, jax.Array) and not is_number(side):
                 raise TypeError(f"expected Tensor or numeric scalar operand, got {kind_name(side)}")
         a, b = (x if isinstance(x, jax.Array) else weak_scalar(x) for x in (lhs, rhs))
-        a, b = align(name, a, b)
         common_shape(a.shape, b.shape)
+        a, b = align(name, a, b)
         return fun(a, b)
 
-    function.__name__ = function.__qualname__ = name
+    _call(function, name)
     function.__doc__ = f"Elementwise `{name}` of two arrays, or of an array and a number, as a mask."
     return function
 
@@ -266,6 +277,7 @@ def _masks(op: str, *xs: Any) -> None:
     for x in xs:
         if not isinstance(x, jax.Array):
             raise TypeError(f"{op} expects a Tensor operand, got {kind_name(x)}")
+    for x in xs:
         if x.dtype != np.bool_:
             raise ValueError(
                 f"{op} requires bool operands, got dtype {short(x.dtype)}; build a mask with a comparison or convert "
@@ -307,7 +319,7 @@ def _classify(name: str, fun):
             raise ValueError(f"{name} requires a floating operand, got dtype bool")
         return fun(value)
 
-    function.__name__ = function.__qualname__ = name
+    _call(function, name)
     function.__doc__ = f"Elementwise `{name}` of a float array, as a mask."
     return function
 
@@ -341,6 +353,6 @@ def where(mask: Any, on_true: Any, on_false: Any) -> jax.Array:
             f"{kind_name(mask)}, {kind_name(on_true)} and {kind_name(on_false)}"
         )
     on_true, on_false = (x if isinstance(x, jax.Array) else weak_scalar(x) for x in (on_true, on_false))
-    on_true, on_false = align("where", on_true, on_false)
     common_shape(mask.shape, on_true.shape, on_false.shape)
+    on_true, on_false = align("where", on_true, on_false)
     return jnp.where(mask if mask.dtype == np.bool_ else mask != 0, on_true, on_false)

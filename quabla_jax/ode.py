@@ -17,7 +17,7 @@ from ._cycles import refusing_cycles
 from ._solver import check_capture, split_arrays
 from ._staging import strong
 from .arrays import any_tracer, asarray, concrete, is_tracer
-from .promotion import floating
+from .promotion import align, floating, refuse_bool
 
 __all__ = ["odeint"]
 
@@ -55,18 +55,27 @@ class _Problem:
         return any_tracer(self.y0, self.t0, self.t1, self.saveat, *tree_util.tree_leaves(self.args))
 
 
-def _slope(f: Callable[..., Any], args: tuple) -> _ode_steps.Slope:
-    """f(y, t) as an array of the state's shape; a Python number is one as well."""
+def _slope(f: Callable[..., Any], args: tuple, spread: bool = False) -> _ode_steps.Slope:
+    """f(y, t) as an array of the state's dtype and shape; a number, and with `spread` whatever broadcasts, is one too.
+
+    Raises ValueError for another shape, or another float dtype than the state's.
+    """
 
     def call(y: jax.Array, t: jax.Array) -> jax.Array:
         out = asarray(f(y, t, *args))
-        if out.shape != y.shape:
+        if not spread:
+            refuse_bool("sub", out)
+        if out.shape != y.shape and not (spread and _broadcasts(out.shape, y.shape)):
             raise ValueError(
                 f"odeint requires f(y, t, *args) to return the state's shape {list(y.shape)}, got {list(out.shape)}"
             )
-        return out
+        return jnp.broadcast_to(align("mul", out, y)[0], y.shape)
 
     return call
+
+
+def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    return len(shape) <= len(target) and all(n in (1, m) for n, m in zip(shape[::-1], target[::-1]))
 
 
 # ---- fixed steps -----------------------------------------------------------------------------------------
@@ -79,7 +88,7 @@ def _fixed(problem: _Problem, steps: int, save: bool) -> jax.Array:
     operands = (problem.t0, dt, *problem.args)
 
     def advance(i, y, t0, dt, *args):
-        return _ode_steps.explicit_step(method, _slope(f, args), y, t0 + i * dt, dt)
+        return _ode_steps.explicit_step(method, _slope(f, args, True), y, t0 + i * dt, dt)
 
     if not save:
         return control.fori_loop(0, steps, advance, problem.y0, operands=operands)
@@ -280,7 +289,8 @@ def odeint(
     """The solution of dy/dt = f(y, t, *args) from t_span[0] to t_span[1].
 
     Arguments:
-        f: f(y, t, *args) gives an array of y's shape (or a number); t is a 0-d array of y's dtype.
+        f: f(y, t, *args) gives an array of y's shape and dtype (with fixed steps and without saveat also a number, or what
+            broadcasts); t is a 0-d array of y's dtype.
         y0: one array. t_span: (t0, t1), numbers or arrays; backward and empty spans work.
         steps: the number of equal steps, for "rk4", "heun" and "euler". method: one of these, "dopri5" (explicit,
             error control) or "rosenbrock23" (for stiff problems).

@@ -13,7 +13,7 @@ from jax import lax
 from . import linalg
 from .arrays import asarray, broadcast, common_shape, concrete, is_number, is_tracer
 from .math import not_equal
-from .promotion import align, as_operand, keeps_weak, numeric, operands, refuse_bool
+from .promotion import align, as_operand, beside, keeps_weak, numeric, operands, refuse_bool
 from .reductions import sum as _sum
 from .shapes import along_axis, concat, one_axis, static_int, static_ints
 
@@ -228,7 +228,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> jax
     count = grid.shape[0]
     if not is_tracer(grid) and count > 1 and not bool(jnp.all(grid[1:] > grid[:-1])):
         raise ValueError("interp requires a strictly increasing xp")
-    first, last = (values[0] if left is None else left), (values[-1] if right is None else right)
+    first = values[0] if left is None else beside("where", values, left)
+    last = values[-1] if right is None else beside("where", values, right)
     inner = values[0] + jnp.zeros_like(q) if count == 1 else _between(q, grid, values)
     inner = jnp.where(q > grid[-1], last, inner)
     inner = jnp.where(q < grid[0], first, inner)

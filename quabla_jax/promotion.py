@@ -112,19 +112,30 @@ def weak_scalar(value: Any) -> jax.Array:
         return jnp.asarray(float(value))
 
 
-def operands(op: str, x1: Any, x2: Any, *, bools: bool = True) -> tuple[jax.Array, jax.Array]:
+def operands(
+    op: str, x1: Any, x2: Any, *, bools: bool = True, compared: str | None = None
+) -> tuple[jax.Array, jax.Array]:
     """The two operands of the elementwise function `op`, of one dtype and of shapes that broadcast.
 
-    With `bools` a mask next to floats counts as 0 and 1; two masks, or any mask without it, raise ValueError.
+    With `bools` a mask next to floats counts as 0 and 1; two masks, or any mask without it, raise ValueError. `compared`
+    names the operation in a message about dtypes, where Quabla meets them in another one first.
     """
     a, b = _pair(x1, x2)
     if not bools:
         refuse_bool(op, a, b)
     elif a.dtype == np.bool_ and b.dtype == np.bool_:
         refuse_bool(op, a)
-    a, b = align(op, a, b)
     common_shape(a.shape, b.shape)
+    a, b = align(compared or op, a, b)
     return a, b
+
+
+def beside(op: str, x: jax.Array, value: Any) -> jax.Array:
+    """`value`, a number or an array, in the dtype of the floats `x` that it stands in for. ValueError: another float."""
+    if is_number(value):
+        return weak_scalar(value)
+    arrays_only(op, value)
+    return align(op, as_operand(value), x)[0]
 
 
 def arrays_only(op: str, *xs: Any) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from . import _kinks
-from .arrays import concrete
+from .arrays import concrete, refuse_tracer
 from .dtypes import short
 from .promotion import as_operand, keeps_weak, numeric
 
@@ -32,6 +32,7 @@ def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
     """`axis` as distinct axes counted from the front. Raises ValueError out of range or twice, TypeError for floats."""
     if axis is None:
         return tuple(range(rank))
+    refuse_tracer("an integer index", "axis", axis)
     try:
         entries = (operator.index(axis),) if not isinstance(axis, (list, tuple)) else tuple(map(operator.index, axis))
     except TypeError:
@@ -43,6 +44,13 @@ def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
     if len(set(axes)) != len(axes):
         raise ValueError(f"reduction axes must be unique, got {axis!r}")
     return axes
+
+
+def _flag(name: str, value: Any) -> bool:
+    """A bool argument; TypeError for what only counts as one, so that `sum(x, 0, 1)` is not read as keepdims."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be a bool, got {value!r}")
+    return bool(value)
 
 
 def accumulator(dtype: Any) -> Any:
@@ -63,6 +71,7 @@ def _narrow(total: jax.Array, x: jax.Array) -> jax.Array:
 @keeps_weak
 def sum(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """The sum over `axis`; float32 accumulates in float64."""
+    keepdims = _flag("keepdims", keepdims)
     x = numeric("sum", x)
     return _narrow(_total(x, axes_of(axis, x.ndim), keepdims), x)
 
@@ -71,6 +80,7 @@ def sum(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
 @keeps_weak
 def mean(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """The mean over `axis`; float32 accumulates in float64."""
+    keepdims = _flag("keepdims", keepdims)
     x = numeric("mean", x)
     axes = axes_of(axis, x.ndim)
     return _narrow(_total(x, axes, keepdims) / math.prod(x.shape[a] for a in axes), x)
@@ -80,6 +90,7 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
 @keeps_weak
 def prod(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """The product over `axis`. Derivatives are exact where entries are zero."""
+    keepdims = _flag("keepdims", keepdims)
     x = numeric("prod", x)
     return jnp.prod(x, axis=axes_of(axis, x.ndim), keepdims=keepdims)
 
@@ -93,6 +104,7 @@ def _extreme(x: jax.Array, axes: tuple[int, ...], keepdims: bool, largest: bool)
 @keeps_weak
 def max(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """The largest entry over `axis`; ties share the slope equally, NaN spreads."""
+    keepdims = _flag("keepdims", keepdims)
     x = numeric("max", x)
     return _extreme(x, axes_of(axis, x.ndim), keepdims, True)
 
@@ -101,6 +113,7 @@ def max(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
 @keeps_weak
 def min(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """The smallest entry over `axis`; ties share the slope equally, NaN spreads."""
+    keepdims = _flag("keepdims", keepdims)
     x = numeric("min", x)
     return _extreme(x, axes_of(axis, x.ndim), keepdims, False)
 
@@ -110,6 +123,7 @@ def min(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
 def norm(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """The 2-norm over `axis` (several axes count as one vector), scaled so that no square overflows; gradient and
     Hessian are zero at the origin."""
+    keepdims = _flag("keepdims", keepdims)
     x = numeric("norm", x)
     axes = axes_of(axis, x.ndim)
     scale = _kinks.divisor(lax.stop_gradient(jnp.max(jnp.abs(x), axis=axes, keepdims=True)))
@@ -131,6 +145,7 @@ def _require_bool(op: str, x: Any) -> jax.Array:
 @concrete
 def any(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """Whether any entry of a mask holds, over `axis`. Raises ValueError for floats."""
+    keepdims = _flag("keepdims", keepdims)
     x = _require_bool("any", x)
     return jnp.any(x, axis=axes_of(axis, x.ndim), keepdims=keepdims)
 
@@ -138,6 +153,7 @@ def any(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
 @concrete
 def all(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
     """Whether every entry of a mask holds, over `axis`. Raises ValueError for floats."""
+    keepdims = _flag("keepdims", keepdims)
     x = _require_bool("all", x)
     return jnp.all(x, axis=axes_of(axis, x.ndim), keepdims=keepdims)
 
@@ -147,8 +163,7 @@ def all(x: Any, axis: Any = None, keepdims: bool = False) -> jax.Array:
 def cumsum(x: Any, axis: int | None = None, reverse: bool = False) -> jax.Array:
     """Running sums along `axis` (of the flattened array for None), from the end with `reverse`."""
     x = numeric("cumsum", x)
-    if not isinstance(reverse, bool):
-        raise TypeError(f"cumsum reverse must be a bool, got {reverse!r}")
+    reverse = _flag("cumsum reverse", reverse)
     if axis is None:
         return lax.cumsum(x.reshape(-1), 0, reverse=reverse)
     (along,) = axes_of(operator.index(axis), x.ndim)
@@ -159,6 +174,7 @@ def cumsum(x: Any, axis: int | None = None, reverse: bool = False) -> jax.Array:
 @keeps_weak
 def var(x: Any, axis: Any = None, keepdims: bool = False, ddof: int = 0) -> jax.Array:
     """The variance over `axis` in two passes; the divisor is max(n - ddof, 0)."""
+    keepdims = _flag("keepdims", keepdims)
     x = numeric("mean", x)
     if not isinstance(ddof, (int, float)):
         raise TypeError(f"ddof must be a number, got {ddof!r}")

@@ -13,9 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .arrays import any_tracer, broadcast, concrete, fitting, is_number, kind_name, new_shape, shape_of
+from .arrays import (
+    any_tracer,
+    asarray,
+    broadcast,
+    concrete,
+    fitting,
+    is_number,
+    kind_name,
+    new_shape,
+    refuse_tracer,
+    shape_of,
+)
 from .arrays import cast as _cast
-from .promotion import align, as_operand, keeps_weak
+from .promotion import align, as_operand, keeps_weak, refuse_bool
 from .reductions import axes_of
 from .reductions import sum as _sum
 
@@ -26,7 +37,8 @@ __all__ = [
 
 
 def static_int(value: Any, name: str) -> int:
-    """`value` as an int. Raises TypeError for arrays and floats, which cannot decide a shape."""
+    """`value` as an int. Raises TypeError for arrays and floats, which cannot decide a shape (tracers: TracerError)."""
+    refuse_tracer("an integer index", name, value)
     if isinstance(value, jax.Array):
         raise TypeError(f"{name} must be a Python int: it decides the shape of the result, so it cannot be an array")
     try:
@@ -271,7 +283,11 @@ def _pairs(value: Any, rank: int, name: str) -> list[tuple[Any, Any]]:
         table = np.broadcast_to(np.asarray(value), (rank, 2)) if rank else np.zeros((0, 2), int)
     except ValueError:
         raise ValueError(f"{name} {value!r} cannot be broadcast to shape ({rank}, 2)") from None
-    return [(before.item(), after.item()) for before, after in table]
+    return [(_python(before), _python(after)) for before, after in table]
+
+
+def _python(entry: Any) -> Any:
+    return entry.item() if isinstance(entry, np.generic) else entry
 
 
 PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
@@ -326,7 +342,7 @@ def _pad_constant(x: jax.Array, axis: int, width: tuple[int, int], fill: tuple[A
     for side, (count, value) in enumerate(zip(width, fill)):
         if count:
             shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-            block = _cast(jnp.full(shape, value), np.dtype(x.dtype))
+            block = _cast(jnp.broadcast_to(asarray(value), shape), np.dtype(x.dtype))
             pieces.insert(0 if side == 0 else len(pieces), block)
     return jnp.concatenate(pieces, axis) if len(pieces) > 1 else x
 
@@ -369,6 +385,7 @@ def _triangle(fun, x: Any) -> jax.Array:
     x = as_operand(x)
     if x.ndim < 2:
         raise ValueError(f"triangular projection requires at least rank two, got {list(x.shape)}")
+    refuse_bool("triangular", x)
     return fun(x)
 
 

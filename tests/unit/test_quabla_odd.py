@@ -95,6 +95,70 @@ def cases():
         "value and grad of a bool": lambda qb, a: qb.value_and_grad(lambda x: x * 2.0)(False),
         "jvp of a bool": lambda qb, a: qb.jvp(lambda x: x * x, (True,), (1.0,)),
     }
+    found |= wrong_kinds()
+    return found
+
+
+def wrong_kinds():
+    """Arguments of a kind that only looks right, and floats of the other width in places that are easily forgotten."""
+    f32 = lambda qb, v: qb.array(v, dtype=qb.float32)
+    mask = lambda qb: qb.array([[True, False], [True, True]])
+    branch = lambda x: x if x > 0.0 else -x
+    found = {
+        "maximum of numbers": lambda qb, a: [qb.maximum(True, True), qb.minimum(1, False), qb.exp2(True)],
+        "tril of a mask": lambda qb, a: qb.tril(mask(qb)),
+        "triu of a mask": lambda qb, a: qb.triu(mask(qb)),
+        "nan_to_num of float32": lambda qb, a: qb.nan_to_num(f32(qb, [NAN, 1.0]), nan=a(1.0)),
+        "nan_to_num beyond int64": lambda qb, a: qb.nan_to_num(a([NAN, 1.0]), nan=2**70),
+        "interp float32 right": lambda qb, a: qb.interp(a([9.0]), a([0.0, 1.0]), a([1.0, 2.0]), right=f32(qb, 1.0)),
+        "interp list right": lambda qb, a: qb.interp(a([9.0]), a([0.0, 1.0]), a([1.0, 2.0]), right=[1.0]),
+        "pinv float32 rtol": lambda qb, a: qb.linalg.pinv(a(S), f32(qb, 0.1)),
+        "pinv rtol that does not fit": lambda qb, a: qb.linalg.pinv(a(S), a([0.1, 0.2])),
+        "pad with a dtype": lambda qb, a: qb.pad(a([1.0]), 1, constant_values=qb.float64),
+        "pad beyond int64": lambda qb, a: qb.pad(a([1.0]), 1, constant_values=2**70),
+        "cumsum with NumPy's True": lambda qb, a: qb.cumsum(a([1.0, 2.0]), 0, np.True_),
+        "norm keepdims 1": lambda qb, a: qb.linalg.norm(a(MATRIX), keepdims=1),
+        "logical_and of a float and a number": lambda qb, a: qb.logical_and(a(1.0), True),
+        "a number too many": lambda qb, a: qb.sin(a(1.0), 2),
+        "if of a traced vector": lambda qb, a: qb.jit(branch)(a([1.0, 2.0])),
+        "if of a vector in a loop": lambda qb, a: qb.jit(lambda x: qb.fori_loop(0, 2, lambda i, c: branch(c), x))(
+            a([1.0, 2.0])
+        ),
+    }
+    for fill in ((2.0,), [1.0, 2.0], 1j, "a", None, 2**70):
+        found[f"full_like {fill}"] = lambda qb, a, v=fill: qb.full_like(a([0.0, 0.0]), v)
+    for place in ([1.0], [1.0, 2.0], 1.0):
+        found[f"linspace from {place}"] = lambda qb, a, v=place: qb.linspace(a(v), 2, 3)
+        found[f"arange to {place}"] = lambda qb, a, v=place: qb.arange(a(v))
+    for start in (1j, 2**70, [1.0]):
+        found[f"linspace from {start}"] = lambda qb, a, v=start: qb.linspace(v, 2**71, 2)
+    for name in ("sum", "max", "norm", "std", "mean"):
+        for keep in (1, None, "a", np.True_):
+            found[f"{name} keepdims {keep!r}"] = lambda qb, a, n=name, k=keep: getattr(qb, n)(a(MATRIX), 0, k)
+    for name, call in {
+        "linspace": lambda qb, k: qb.linspace(k, 2.0, 3),
+        "arange": lambda qb, k: qb.arange(k),
+        "sum": lambda qb, k: qb.sum(qb.ones((2, 2)), k),
+        "expand_dims": lambda qb, k: qb.expand_dims(qb.ones(2), k),
+        "split": lambda qb, k: qb.split(qb.ones(2), 2, k),
+        "transpose": lambda qb, k: qb.transpose(qb.ones((2, 2)), k),
+        "squeeze": lambda qb, k: qb.squeeze(qb.ones((1, 2)), k),
+    }.items():
+        found[f"{name} of a tracer"] = lambda qb, a, f=call: qb.jit(lambda k: f(qb, k))(a([1.0, 0.0]))
+    slopes = {
+        "a number": lambda qb: lambda y, t: 1.0,
+        "an entry": lambda qb: lambda y, t: qb.sum(y),
+        "a row": lambda qb: lambda y, t: qb.array([[1.0, 2.0, 3.0]]),
+        "float32": lambda qb: lambda y, t: qb.astype(y, qb.float32),
+        "a mask": lambda qb: lambda y, t: y > 0.0,
+    }
+    for what, slope in slopes.items():
+        for method in ("rk4", "dopri5"):
+            steps = {"steps": 2} if method == "rk4" else {}
+            if (what, method) != ("a row", "dopri5"):  # Quabla reshapes it
+                found[f"{method} with {what} for a slope"] = lambda qb, a, f=slope, m=method, k=steps: qb.ode.odeint(
+                    f(qb), a([1.0, 0.5]), (0.0, 1.0), method=m, **k
+                )
     return found
 
 
