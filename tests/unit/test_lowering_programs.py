@@ -170,6 +170,13 @@ SPECIAL = {
     "zeta, q <= 0": lambda x: [
         lax.zeta(k + 0 * x, -jnp.floor(3 * x) - s) for k in (1.0, 2.0, 2.5, 3.0) for s in (0, 0.25)
     ],
+    "zeta, x < 1": lambda x: [
+        lax.zeta(k + 0 * x, q - jnp.floor(x)) for k in (0.0, 0.5, -1.0, -2.0) for q in (-1.5, -1.0, 0.0)
+    ],
+    "windows with an initial value": lambda x: [
+        lax.reduce_window(x, 2.0, lax.add, (2, 2), (1, 1), "SAME"),
+        lax.reduce_window(x, 3.0, lax.mul, (3, 2), (1, 1), ((2, 1), (-1, 4)), (2, 1), (1, 2)),
+    ],
     "trigamma of less than 0": lambda x: jax.scipy.special.polygamma(1, -x - 0.25),
     "fft": lambda x: [jnp.fft.fft2(x), jnp.fft.irfft(jnp.fft.rfft(x, n=5)), jnp.fft.ifft(x, axis=0)],
     "ragged_dot": lambda x: lax.ragged_dot(x, x.T[None] * jnp.ones((2, 1, 1)), jnp.array([1, 1])),

@@ -97,7 +97,7 @@ def _zeta(x, q):
     """Hurwitz zeta for x > 1 by Euler-Maclaurin summation after ten terms (DLMF 25.11.28).
 
     As XLA has it: at q < 0 the terms are real where x is an integer, and summed in the same way; at q = 0, -1, ... the sum is inf
-    for even x and NaN for others; it is NaN at x = inf.
+    for even x, those below 1 too, and NaN for others; it is NaN at x = inf.
     """
     terms = 10
     pole = (q <= 0) & (q == jnp.floor(q))
@@ -114,10 +114,9 @@ def _zeta(x, q):
         total += coefficient * power * factor
         k = 2 * n + 1
         factor = factor * (x + k) / a * (x + k + 1) / a
-    total = jnp.where(
-        defined, total, jnp.where(pole & (x < jnp.inf) & (x == 2 * jnp.floor(x / 2)), jnp.inf, jnp.nan)
-    ).astype(x.dtype)
-    total = jnp.where((x < 1) | jnp.isnan(x) | jnp.isnan(q), jnp.nan, total)
+    total = jnp.where(defined & (x >= 1), total, jnp.nan)
+    total = jnp.where(pole & (jnp.abs(x) < jnp.inf) & (x == 2 * jnp.floor(x / 2)), jnp.inf, total)
+    total = jnp.where(jnp.isnan(x) | jnp.isnan(q), jnp.nan, total)
     return jnp.where(x == 1, jnp.inf, total).astype(x.dtype)
 
 

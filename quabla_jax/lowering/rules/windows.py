@@ -38,14 +38,31 @@ def _monoid(kind: str):
 
 
 def _generic(e: Emitter, eqn, *args: Value):
+    """Any function of windows. Padding and the holes of a dilated operand are passed over, as XLA does: the initial value, which
+    need not be neutral, enters a window once."""
     from .reductions import fold, jaxpr_combiner
 
-    half = len(args) // 2
+    p, half = eqn.params, len(args) // 2
     operands, inits = args[:half], list(args[half:])
-    combine = jaxpr_combiner(e, eqn.params["jaxpr"], eqn.params.get("consts", ()))
-    parts = [_windows(e, x, i, eqn.params) for x, i in zip(operands, inits)]
-    reduced = fold(e, combine, parts, inits, operands[0].ndim)
-    return combine([e.broadcast_to(i, r.shape) for i, r in zip(inits, reduced)], reduced)
+    combine = jaxpr_combiner(e, p["jaxpr"], p.get("consts", ()))
+    parts = [_windows(e, x, i, p) for x, i in zip(operands, inits)]
+    axis = operands[0].ndim
+    full = lambda like: [e.broadcast_to(i, like.shape) for i in inits]
+    if not any(n > 0 for pair in p["padding"] for n in pair) and all(d == 1 for d in p.get("base_dilation") or ()):
+        reduced = fold(e, combine, parts, inits, axis)
+        return combine(full(reduced[0]), reduced)
+
+    def passing_over(left, right):
+        (*xs, here), (*ys, there) = left, right
+        return [
+            *(e.select(here, e.select(there, both, x), y) for both, x, y in zip(combine(xs, ys), xs, ys)),
+            e.or_(here, there),
+        ]
+
+    inside = _windows(e, e.full(operands[0].shape, True, np.bool_), False, p)
+    *reduced, found = fold(e, passing_over, [*parts, inside], [*inits, e.const(False)], axis)
+    start = full(found)
+    return [e.select(found, total, i) for total, i in zip(combine(start, reduced), start)]
 
 
 def _picked(e: Emitter, keys: Value, select: str) -> Value:
