@@ -52,7 +52,6 @@ def supports(node: Op, target: Target) -> str | None:
 
 def run_op(context: Context, node: Op, inputs: list[mx.array]) -> tuple[mx.array, ...]:
     """The node's outputs. Lazy, like all of MLX."""
-    context.node = node
-    out: Any = OPS[node.name].run(context, *inputs, **node.params)
+    out: Any = OPS[node.name].run(context.at(node), *inputs, **node.params)
     out = out if isinstance(out, tuple) else (out,)
     return narrow.settled(node, out) if node.outputs and node.outputs[0].dtype.itemsize == 1 else out

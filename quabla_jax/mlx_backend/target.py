@@ -40,13 +40,19 @@ class Target:
         return convert.MX_DTYPES[carrier]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Context:
-    """Passed to every op: the target, the node being run, and which of its operands are one known number."""
+    """Passed to every op: the target, the node being run, and which of its operands are one known number.
+
+    One of a region is shared by the threads that run it; `at` makes the one that an op gets.
+    """
 
     target: Target
     known: Mapping[Value, Any] = field(default_factory=dict)
     node: Op = None  # type: ignore[assignment]
+
+    def at(self, node: Op) -> Context:
+        return Context(self.target, self.known, node)
 
     def dtype(self, dtype: Any) -> mx.Dtype:
         return self.target.dtype(dtype)

@@ -5,9 +5,12 @@ import pytest
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
-from mlx_helpers import ALL, BF16, BOOL, C64, FLOATS, IDS, INTS, assert_same, draw, run_op, tame
+import mlx.core as mx
+from mlx_helpers import ALL, BF16, BOOL, C64, CPU, FLOATS, IDS, INTS, assert_same, draw, run_op, tame
 
-from quabla_jax.lowering import numpy_linalg, numpy_ops
+from quabla_jax.lowering import Op, Value, numpy_linalg, numpy_ops
+from quabla_jax.mlx_backend import ops
+from quabla_jax.mlx_backend.target import Context, OpRow
 
 assert numpy_linalg  # its rows are part of the oracle
 every_dtype = pytest.mark.parametrize("dtype", ALL, ids=IDS)
@@ -223,3 +226,19 @@ def test_fft(rng):
     check("fft", rng.normal(size=(3, 7)).astype(np.float32), kind="rfft", lengths=(7,), tolerance=1e-5)
     for n in (8, 9):
         check("fft", c(3, 5), kind="irfft", lengths=(n,), tolerance=1e-5)
+
+
+def test_an_op_knows_its_own_node_while_others_run(monkeypatch):
+    """A region's context is shared by the threads that run it."""
+    context, seen = Context(CPU), []
+    x = Value((2,), np.dtype(np.float32))
+    first, second = (Op(name, (x,), {}, (Value((2,), x.dtype),)) for name in ("neg", "abs"))
+
+    def interrupted(c, a):
+        ops.run_op(context, second, [a])
+        seen.append(c.node)
+        return a
+
+    monkeypatch.setitem(ops.OPS, "neg", OpRow(interrupted))
+    ops.run_op(context, first, [mx.zeros(2)])
+    assert seen == [first]
