@@ -103,6 +103,20 @@ def _start_worker(folder: str | None = None) -> None:
         gc.freeze()
 
 
+@contextlib.contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Ctrl-C within waits until the end. Processes started within never see it, which they inherit: one that still imports has
+    had no time to say so itself, and would print a traceback."""
+    if not hasattr(signal, "pthread_sigmask"):  # not on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _run(batches: list[list], jobs: int) -> Iterator[list[dict]]:
     from .runner import run_case
 
@@ -115,8 +129,9 @@ def _run(batches: list[list], jobs: int) -> Iterator[list[dict]]:
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
         ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=(folder,)) as pool,
     ):
-        futures = [pool.submit(run_case, batch) for batch in batches]
         try:
+            with _interrupts_wait():
+                futures = [pool.submit(run_case, batch) for batch in batches]
             for future in as_completed(futures):
                 yield future.result()
         except BaseException:
