@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import inspect
+import math
 import os
 import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +20,7 @@ import numpy as np
 
 from ._files import checked_path
 
-__all__ = ["check_call", "count_of", "function_at", "parameters_in", "shape_of", "size_of"]
+__all__ = ["check_call", "count_of", "function_at", "parameters_in", "refusing_exit", "shape_of", "size_of"]
 
 _DTYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16", "i32": "int32",
@@ -30,12 +32,16 @@ _DTYPES = {
 def function_at(place: str) -> Callable[..., Any]:
     """The function at "module:name" or "module:object.name"; the current folder is searched too."""
     module, colon, name = place.partition(":")
-    if not colon or not module or not name:
-        raise ValueError(f"{place!r} is no MODULE:FUNCTION; write for instance mypackage.model:forward")
+    if not colon or not name or "/" in module or not all(module.split(".")):
+        raise ValueError(
+            f"{place!r} is no MODULE:FUNCTION; write for instance mypackage.model:forward (a module is named as import names "
+            "it, from the current folder on)"
+        )
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found: Any = importlib.import_module(module)
+        with refusing_exit(f"importing {module!r}"):
+            found: Any = importlib.import_module(module)
     except ImportError as error:
         cure = f"; a module is named without its ending: {module[:-3]}:{name}" if module.endswith(".py") else ""
         raise ValueError(f"cannot import {module!r}: {error}{cure}") from error
@@ -47,6 +53,17 @@ def function_at(place: str) -> Callable[..., Any]:
     if not callable(found):
         raise ValueError(f"{place!r} is a {type(found).__name__}, not a function")
     return found
+
+
+@contextlib.contextmanager
+def refusing_exit(doing: str) -> Iterator[None]:
+    """Makes sys.exit of the user's code an error, so that a command that did not do its work does not end with status 0."""
+    try:
+        yield
+    except SystemExit as error:
+        raise ValueError(
+            f"{doing} ended the program (SystemExit: {error}); guard what a script does with if __name__ == '__main__'"
+        ) from error
 
 
 def check_call(fun: Callable[..., Any], args: Sequence[Any]) -> None:
@@ -65,7 +82,7 @@ def check_call(fun: Callable[..., Any], args: Sequence[Any]) -> None:
 
 def shape_of(text: str) -> jax.ShapeDtypeStruct:
     """f32[8,3] -> shapes for tracing; f64[] or f64 is a scalar."""
-    match = re.fullmatch(r"([a-z]+\d*)(?:\[([\d\s,]*)\])?", text.strip())
+    match = re.fullmatch(r"([a-z]+[0-9]*)(?:\[\s*((?:[0-9]+\s*(?:,\s*[0-9]+\s*)*,?)?)\s*\])?", text.strip())
     if match is None or match[1] not in _DTYPES:
         raise ValueError(
             f"{text!r} is no array type; write for instance f32[8,3], f64[] or i32[5]; dtypes: {', '.join(_DTYPES)}"
@@ -74,6 +91,8 @@ def shape_of(text: str) -> jax.ShapeDtypeStruct:
     if match[1] in ("f64", "i64", "u64", "c128"):
         jax.config.update("jax_enable_x64", True)
     sizes = tuple(int(n) for n in (match[2] or "").split(",") if n.strip())
+    if math.prod(sizes) >= 2**60:
+        raise ValueError(f"{text!r} has more elements than any memory holds (2**60 or more)")
     return jax.ShapeDtypeStruct(sizes, dtype)
 
 
@@ -83,7 +102,7 @@ def count_of(text: str) -> int:
         value = float(text)
     except ValueError:
         value = 0.5
-    if not (value >= 1 and value == int(value)):
+    if not (1 <= value < math.inf and value == int(value)):
         raise ValueError(f"{text!r} is no trip count; write for instance 10000 or 1e4")
     return int(value) if "e" in text.lower() else int(text)
 
@@ -99,11 +118,17 @@ def parameters_in(path: str | os.PathLike) -> dict[str, Any]:
     """A nested dict of arrays from an .npz file whose names are dotted paths ("layers.w"); nothing is unpickled."""
     path = checked_path("--params", path)
     try:
+        with open(path, "rb") as file:
+            if file.read(2) not in (b"PK", b"\x93N"):
+                raise ValueError("it is neither a zip archive nor a .npy file")
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             raise ValueError("it holds one array without a name; write it with numpy.savez(path, name=array)")
         with loaded as archive:
             flat = {name: archive[name] for name in archive.files}
+        for name, array in flat.items():
+            if array.dtype.kind not in "fiubcV":
+                raise ValueError(f"{name!r} holds {array.dtype}, no numbers")
     except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
         raise ValueError(f"{path!r} is no .npz file of arrays: {error}") from error
     tree: dict[str, Any] = {}

@@ -18,10 +18,15 @@ from .lowering.equations import decode_cond, decode_scan, decode_while
 
 __all__ = ["Box", "bytes_text", "regions"]
 
-_CALLS = frozenset("jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_lin remat checkpoint".split())
+# Equations that only move or name data.
 _FREE = frozenset(
-    "broadcast_in_dim reshape squeeze expand_dims convert_element_type copy stop_gradient slice transpose".split()
+    "broadcast_in_dim reshape squeeze expand_dims convert_element_type bitcast_convert_type copy copy_p stop_gradient slice "
+    "transpose dynamic_slice dynamic_update_slice gather scatter concatenate split pad rev iota device_put pvary "
+    "optimization_barrier sharding_constraint random_seed random_wrap random_unwrap pure_callback io_callback debug_callback "
+    "debug_print create_token empty".split()
 )
+# Equations whose jaxprs say how two numbers are combined, and are no regions of the program.
+_COMBINERS = ("reduce", "scatter", "select_and", "sort", "argm", "cum")
 
 
 @dataclass
@@ -29,13 +34,15 @@ class Box:
     """One region.
 
     Attributes:
-        kind: "function", "scan", "while", "cond", "branch", "call", "checkpoint", "custom rule" or "derivative".
+        kind: "function", "scan", "while", "cond", "branch", "call", "devices", "checkpoint", "custom rule" or "derivative".
         title: what a reader calls it: "scan, 4096 trips", "branch 0", a function's name.
         carries, captures: shapes and dtypes of what goes round and of what is captured, as text.
         carry_bytes: bytes of the carries.
         stacked_bytes: bytes of the stacked outputs.
         operations: equations of its own, those of inner regions apart.
-        flops: floating-point operations of one run, inner regions included; a while loop counts one trip.
+        flops: arithmetic operations of one run, inner regions included; moving data is free, a loop without a known trip
+            count counts one trip, a derivative sweep the body that it goes through.
+        trips_known: whether it runs a number of times that is known.
         notes: the request for its reverse mode, and the like.
     """
 
@@ -47,6 +54,7 @@ class Box:
     stacked_bytes: int = 0
     operations: int = 0
     flops: float = 0.0
+    trips_known: bool = True
     notes: list[str] = field(default_factory=list)
     children: list[Box] = field(default_factory=list)
 
@@ -62,7 +70,10 @@ class Box:
             out.append(f"stacks {bytes_text(self.stacked_bytes)}")
         out += self.notes
         work = f"{self.operations} operation{'s' * (self.operations != 1)}"
-        out.append(f"{work}, {_count_text(self.flops)} flops{' a trip' if self.kind == 'while' else ''}")
+        trip = "" if self.trips_known else " a trip"
+        out.append(
+            f"{work}, {_count_text(self.flops)} flops{trip}{' (the body alone)' if self.kind == 'derivative' else ''}"
+        )
         return out
 
     def walk(self) -> Iterator[Box]:
@@ -131,9 +142,38 @@ def _equation_flops(eqn: Any) -> float:
     if name == "conv_general_dilated":
         kernel = eqn.invars[1].aval
         return 2.0 * out * _size(kernel) / max(1, kernel.shape[eqn.params["dimension_numbers"].rhs_spec[0]])
-    if name.startswith("reduce") or name.startswith("cum"):
-        return float(sum(_size(v.aval) for v in eqn.invars))
+    if name == "sort":
+        along = eqn.invars[0].aval.shape[eqn.params["dimension"]]
+        return _size(eqn.invars[0].aval) * math.log2(max(2, along))
+    if name == "fft":
+        points = math.prod(eqn.params["fft_lengths"])
+        return 5.0 * max(out, _size(eqn.invars[0].aval)) * math.log2(max(2, points))
+    if name.startswith("reduce_window"):
+        return float(out) * math.prod(eqn.params["window_dimensions"])
+    if name == "reduce":
+        each = len(getattr(eqn.params["jaxpr"], "jaxpr", eqn.params["jaxpr"]).eqns)
+        return float(sum(_size(v.aval) for v in eqn.invars)) * each
+    if name.startswith(_COMBINERS):
+        updates = eqn.invars[2:] if name.startswith("scatter") else eqn.invars
+        return float(sum(_size(v.aval) for v in updates))
+    if name in _FACTORS:
+        *batch, rows, columns = eqn.invars[0].aval.shape
+        return math.prod(batch) * _FACTORS[name](rows, columns)
+    if name == "triangular_solve":
+        return float(out) * eqn.invars[0].aval.shape[-1]
     return float(out)
+
+
+# Leading terms of the usual algorithms (Golub & Van Loan, Matrix Computations), of an m x n matrix.
+_FACTORS: dict[str, Callable[[int, int], float]] = {
+    "cholesky": lambda m, n: n**3 / 3,
+    "lu": lambda m, n: (m * n - min(m, n) / 3) * min(m, n),
+    "geqrf": lambda m, n: 2 * (m - n / 3) * n**2,
+    "householder_product": lambda m, n: 2 * (m - n / 3) * n**2,
+    "eigh": lambda m, n: 9.0 * n**3,
+    "eig": lambda m, n: 25.0 * n**3,
+    "svd": lambda m, n: 4 * max(m, n) ** 2 * min(m, n) + 22 * min(m, n) ** 3,
+}
 
 
 def _fill(box: Box, jaxpr: Any) -> Box:
@@ -164,7 +204,7 @@ def _box(eqn: Any) -> Box | None:
         return _cond_box(eqn)
     if name.startswith("checkpointed_loop") or name.startswith("qb_while"):
         return _engine_box(eqn)
-    if name in _CALLS:
+    if jax_api.inner_jaxprs(eqn) and not name.startswith(_COMBINERS) or name == "custom_linear_solve":
         return _call_box(eqn)
     return None
 
@@ -200,6 +240,7 @@ def _while_box(eqn: Any) -> Box:
     avals = _avals(eqn.invars)
     consts = e.n_cond_consts + e.n_body_consts
     box = _loop("while, trip count known at run time", "while", e.body, avals[consts:], avals[:consts], [], 1)
+    box.trips_known = False
     box.children.insert(0, _fill(Box("branch", "predicate"), e.cond))
     return box
 
@@ -229,6 +270,13 @@ def _engine_box(eqn: Any) -> Box:
     _, stacked_carries, _ = g.groups(g.avals)
     consts = g.groups(g.avals)[0]
     box = _loop(title, kind, g.jaxpr, stacked_carries, consts, [], length or 1)
+    box.trips_known = length is not None
+    test = getattr(p.get("cond"), "test", None)
+    if test is not None:
+        box.children.insert(0, _fill(Box("branch", "predicate"), test.jaxpr))
+    pool = p.get("pool")
+    if pool is not None and what is None:
+        box.notes.append(f"checkpoint={pool.slots} (carries that its gradient keeps)")
     request = getattr(plan, "request", None)
     if request is not None:
         box.notes.append(f"checkpoint={request!r}")
@@ -239,24 +287,38 @@ def _engine_box(eqn: Any) -> Box:
 
 
 def _call_box(eqn: Any) -> Box:
-    inner = jax_api.inner_jaxprs(eqn)
-    name = str(eqn.params.get("name", eqn.primitive.name))
-    kinds = {
-        "remat": "checkpoint",
-        "checkpoint": "checkpoint",
-        "custom_jvp_call": "custom rule",
-        "custom_vjp_call": "custom rule",
-    }
-    kind = kinds.get(eqn.primitive.name, "call")
-    titles = {"checkpoint": "checkpoint", "custom rule": f"custom rule {name}".replace("_call", "")}
-    return _fill(Box(kind, titles.get(kind, name)), inner[0]) if inner else Box(kind, name)
+    primitive, p = eqn.primitive.name, eqn.params
+    inner = [p["jaxprs"].solve] if primitive == "custom_linear_solve" else jax_api.inner_jaxprs(eqn)
+    name = str(p.get("name", primitive))
+    kind, devices = "call", 1
+    if primitive.startswith(("remat", "checkpoint")):
+        kind = name = "checkpoint"
+    elif primitive in ("custom_jvp_call", "custom_vjp_call"):
+        called = getattr(getattr(inner[0], "jaxpr", inner[0]), "debug_info", None)
+        kind, name = (
+            "custom rule",
+            f"custom rule {getattr(called, 'func_name', None) or primitive.removesuffix('_call')}",
+        )
+    elif primitive == "custom_linear_solve":
+        kind, name = "custom rule", "linear solve with a rule of its own"
+    elif primitive in ("shard_map", "xla_pmap"):
+        kind, devices = "devices", p["mesh"].size if primitive == "shard_map" else p["global_axis_size"]
+        name = f"{name}, {devices} device{'s' * (devices != 1)}"
+    elif primitive == "pallas_call":
+        devices = math.prod(n for n in p["grid_mapping"].grid if isinstance(n, int))
+    box = _fill(Box(kind, name), inner[0])
+    box.flops *= devices
+    return box
 
 
 def regions(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Box:
     """The tree of boxes of fun(*args); args may be jax.ShapeDtypeStruct. Nothing is compiled or run."""
+    if not callable(fun):
+        raise TypeError(f"draw: fun must be callable, got {type(fun).__name__}")
     # A function that JAX has not seen: it would answer with the trace of an earlier call, under other requests.
     closed = jax.make_jaxpr(functools.partial(fun))(*args, **kwargs)
-    box = Box("function", getattr(fun, "__name__", type(fun).__name__))
+    name = str(getattr(fun, "__name__", type(fun).__name__))
+    box = Box("function", "".join(c if c.isprintable() else "?" for c in name))
     box.captures = [_type_text(a) for a in closed.in_avals]
     filled = _fill(box, closed)
     # A jit around the whole function is no region of its own.

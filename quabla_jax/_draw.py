@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import pathlib
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ __all__ = ["Drawing", "draw"]
 
 _COLOURS = {
     "function": "#6a737d", "scan": "#1f6f8b", "while": "#7a4fa3", "cond": "#b5651d", "branch": "#c9a227", "call": "#6a737d",
-    "checkpoint": "#2e7d4f", "custom rule": "#a13d63", "derivative": "#2e7d4f",
+    "devices": "#1f6f8b", "checkpoint": "#2e7d4f", "custom rule": "#a13d63", "derivative": "#2e7d4f",
 }  # fmt: skip
 
 
@@ -24,16 +25,29 @@ def _text(box: Box, width: int) -> list[str]:
     """The box as lines of exactly `width` characters."""
     inner = width - 4
     head, *facts = box.lines()
-    lines = [f"┌─ {_cut(head, inner - 1)} ".ljust(width - 1, "─") + "┐"]
-    lines += [f"│ {_cut(fact, inner).ljust(inner)} │" for fact in facts]
+    lines = [f"┌─ {_fitted(_cut(head, inner - 1) + ' ', width - 4, '─')}┐"]
+    lines += [f"│ {_fitted(_cut(fact, inner), inner)} │" for fact in facts]
     for child in box.children:
         lines += [f"│ {line} │" for line in _text(child, inner)]
     lines.append("└" + "─" * (width - 2) + "┘")
     return lines
 
 
+def _columns(text: str) -> int:
+    """How many columns of a terminal the text takes: wide characters two, marks that combine none."""
+    return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
+
+
+def _fitted(text: str, width: int, fill: str = " ") -> str:
+    return text + fill * (width - _columns(text))
+
+
 def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
+    if _columns(text) <= width:
+        return text
+    while _columns(text) > width - 1:
+        text = text[:-1]
+    return text + "…"
 
 
 def _depth(box: Box) -> int:
@@ -46,7 +60,7 @@ _LINE, _PAD = 17, 10
 def _measure(box: Box) -> tuple[float, float]:
     """Width and height of a box in SVG units; branches stand side by side, everything else below one another."""
     lines = box.lines()
-    width = max(7.1 * len(line) for line in lines) + 2 * _PAD
+    width = max(7.25 * _columns(line) for line in lines) + 2 * _PAD
     height = _LINE * len(lines) + 2 * _PAD
     sizes = [_measure(c) for c in box.children]
     if box.kind == "cond":

@@ -162,7 +162,26 @@ def _collect(jaxpr: Any, depth: int, out: list[LoopMemory]) -> None:
             out.append(made)
             below = depth + 1
         for sub in _inside(eqn):
-            _collect(sub, below, out)
+            if name == "shard_map":
+                _on_mesh(eqn, functools.partial(_collect, sub, below, out))
+            else:
+                _collect(sub, below, out)
+
+
+def _on_mesh(eqn: Any, visit: Callable[[], None]) -> None:
+    """Runs `visit` while a shard_map over the mesh of `eqn` is traced, where the names of its axes mean something."""
+
+    def traced() -> jax.Array:
+        visit()
+        return jnp.zeros(())
+
+    p, nothing = eqn.params, jax.sharding.PartitionSpec()
+    names = set(p.get("newly_manual_axes", p["mesh"].axis_names))
+    jax.eval_shape(
+        jax.shard_map(
+            traced, mesh=p["mesh"], in_specs=(), out_specs=nothing, axis_names=names, check_vma=p.get("check_vma", True)
+        )
+    )
 
 
 def _inside(eqn: Any) -> list[Any]:
@@ -181,13 +200,17 @@ def memory_report(fun: Callable[..., Any], *args: Any, compiled: bool = True) ->
             "auto", and report each program's temporary bytes.
 
     Returns:
-        A MemoryReport. Loops differentiated in all their floating inputs; an inner loop's figures are those of one run.
+        A MemoryReport. Raises ValueError where no argument is floating. Loops differentiated in all their floating inputs; an inner loop's figures are those of one run.
 
     Cost: one trace, and up to three compilations. Nothing is run.
     """
+    if not callable(fun):
+        raise TypeError(f"memory_report: fun must be callable, got {type(fun).__name__}")
     found: list[LoopMemory] = []
     # A function that JAX has not seen: it would answer with the trace of an earlier call, under other requests.
     _collect(jax.make_jaxpr(functools.partial(fun))(*args), 0, found)
+    if not any(map(_differentiable, jax.tree.leaves(args))):
+        raise ValueError("memory_report: no argument is a float array, so that there is no gradient to report on")
     sizes: dict[str, int] = {}
     if compiled:
         floats = tuple(n for n, a in enumerate(args) if all(map(_differentiable, jax.tree.leaves(a))))

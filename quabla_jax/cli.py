@@ -79,7 +79,7 @@ if typer is not None:
         ] = None,
     ) -> None:
         """Write a JAX function for another target. Files appear whole or not at all."""
-        from ._arguments import check_call, function_at, parameters_in, shape_of
+        from ._arguments import check_call, function_at, parameters_in, refusing_exit, shape_of
         from ._files import target_of
 
         if to not in ("torchscript", "pt2", "mlx"):
@@ -89,19 +89,20 @@ if typer is not None:
         tree = parameters_in(params) if params else None
         check_call(fun, [*([tree] if params else []), *args])
         path = output
-        if not output.suffix and output.name:
+        if not output.suffix and output.name and not output.exists():  # a folder or a device is named as it is
             path = output.with_suffix({"torchscript": ".pt", "pt2": ".pt2", "mlx": ".txt"}[to])
         target_of("--output", path)  # said before the work, not after it
-        if to == "mlx":
-            from . import mlx_backend
-            from ._files import write_text
+        with refusing_exit(function):
+            if to == "mlx":
+                from . import mlx_backend
+                from ._files import write_text
 
-            write_text(path, mlx_backend.lower(fun, *([tree] if tree else []), *args).as_text() + "\n")
-        else:
-            from . import torch_bridge
+                write_text(path, mlx_backend.lower(fun, *([tree] if params else []), *args).as_text() + "\n")
+            else:
+                from . import torch_bridge
 
-            make = torch_bridge.to_torchscript if to == "torchscript" else torch_bridge.to_exported_program
-            torch_bridge.save(make(fun, *args, params=tree), path)
+                make = torch_bridge.to_torchscript if to == "torchscript" else torch_bridge.to_exported_program
+                torch_bridge.save(make(fun, *args, params=tree), path)
         typer.echo(f"wrote {path} ({path.stat().st_size:,} bytes)")
 
     @app.command()
@@ -123,13 +124,16 @@ if typer is not None:
         """Show the regions of a program as nested boxes: loops, branches, carries, captures, bytes, flops."""
         import jax
 
-        from ._arguments import check_call, function_at, parameters_in, shape_of
+        from ._arguments import check_call, function_at, parameters_in, refusing_exit, shape_of
         from ._draw import draw as drawn
 
         fun = function_at(function)
         args = [*([parameters_in(params)] if params else []), *(shape_of(text) for text in arg or [])]
         check_call(fun, args)
-        picture = drawn(jax.grad(fun) if grad else fun, *args)
+        with refusing_exit(function):
+            picture = drawn(jax.grad(fun) if grad else fun, *args)
+        if grad:
+            picture.root.title = f"gradient of {picture.root.title}"
         if output is None:
             typer.echo(str(picture))
         else:

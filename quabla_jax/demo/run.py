@@ -109,6 +109,8 @@ def run(folder: str | pathlib.Path = "demo-output", steps: int = 150, console=No
     jax.config.update("jax_enable_x64", True)
     console = console or Console()
     folder = pathlib.Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"--output: {str(folder)!r} is a file; give a folder for what the demo writes")
     folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     years, pelts = load_record()

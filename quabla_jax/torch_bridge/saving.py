@@ -26,7 +26,7 @@ def save(program: Any, path: str | os.PathLike) -> None:
 
     Raises:
         TypeError: neither kind of program, or no path.
-        ValueError: a path with a null byte; an ExportedProgram with a name that torch.export.load would not know.
+        ValueError: a path with a null byte; an ExportedProgram without results, or with a name that torch.export.load would not know.
         OSError: the folder is missing, the path cannot be written, the disk is full.
     """
     checked_path("torch_bridge.save", path, also=" (the program comes first: save(program, path))")
@@ -37,6 +37,8 @@ def save(program: Any, path: str | os.PathLike) -> None:
     elif isinstance(program, torch.export.ExportedProgram):
         if not os.fsdecode(path).endswith(".pt2"):
             raise ValueError(f"an ExportedProgram is saved as .pt2, got {os.fsdecode(path)!r}")
+        if not program.graph_signature.user_outputs:
+            raise ValueError("save: torch writes no .pt2 of a program without results; return an array")
         torch.export.save(program, buffer)
     else:
         raise TypeError(

@@ -15,6 +15,8 @@ number = 3
 def branching(x): return x if x > 0 else -x
 def until(x): return jax.lax.while_loop(lambda c: c < 9, lambda c: c * 2, x)
 def long_error(x): raise RuntimeError("first\\nsecond")
+def leaving(x): raise SystemExit(0)
+def nothing(x): pass
 """
 
 
@@ -112,6 +114,18 @@ def test_devices(run):
         (["draw", "user_code:model", "--arg", "f32[5,3]", "-o", "picture.bmp"], "must end in"),
         (["draw", "user_code:model"], "give one --arg for each argument"),
         (["export", "user_code:model", "--arg", "f32[5,3]", "--arg", "f32[]"], "give one --arg for each argument"),
+        (["draw", "user_code:model", "--arg", "f32[5 3]"], "no array type"),
+        (["draw", "user_code:model", "--arg", "f32[,5]"], "no array type"),
+        (["export", "user_code:model", "--arg", "f32[10000000000,10000000000]"], "more elements than any memory"),
+        (["draw", "./user_code:model"], "no MODULE:FUNCTION"),
+        (["draw", ".user_code:model"], "no MODULE:FUNCTION"),
+        (["draw", "user_code:leaving", "--arg", "f32[]"], "user_code:leaving ended the program (SystemExit: 0)"),
+        (["draw", "leaving_script:f"], "importing 'leaving_script' ended the program"),
+        (["export", "user_code:model", "--arg", "f32[5,3]", "-o", ".."], "it is a folder"),
+        (["export", "user_code:affine", "--arg", "f32[2]", "--params", "user_code.py"], "neither a zip archive nor"),
+        (["export", "user_code:affine", "--arg", "f32[2]", "--params", "words.npz"], "'w' holds <U1, no numbers"),
+        (["plan", "--length", "inf", "--carry", "4kB"], "no trip count; write for instance"),
+        (["demo", "-o", "user_code.py"], "is a file; give a folder"),
         (["draw", "user_code:branching", "--arg", "f32[]"], "branch with lax.cond"),
         (["draw", "user_code:long_error", "--arg", "f32[]"], "first (--debug shows all of it)"),
         (["draw"], "Missing argument"),
@@ -130,7 +144,9 @@ def test_devices(run):
         (["conformance", "--backend", "none"], "give one of"),
     ],
 )
-def test_errors_are_one_line_with_the_cure(run, words, said):
+def test_errors_are_one_line_with_the_cure(run, words, said, tmp_path):
+    (tmp_path / "leaving_script.py").write_text("import sys\nsys.exit(0)\n")
+    np.savez(tmp_path / "words.npz", w=np.array(["a"]))
     code, out = run(*words)
     text = str(code) if isinstance(code, str) else out.err
     assert code not in (0, None) and said in text and "Traceback" not in text + out.err
@@ -145,6 +161,17 @@ def test_debug_gives_the_traceback(run):
 def test_no_command_shows_the_help(run):
     code, out = run()
     assert code in (0, 2) and "conformance" in out.out + out.err
+
+
+def test_a_program_without_results_is_refused_as_pt2(run):
+    pytest.importorskip("torch")
+    code, out = run("export", "user_code:nothing", "--arg", "f32[5,3]", "--to", "pt2", "-o", "m")
+    assert code == 1 and "a program without results; return an array" in out.err
+
+
+def test_the_drawing_of_a_gradient_says_so(run):
+    code, out = run("draw", "user_code:model", "--arg", "f32[5,3]", "--grad")
+    assert code == 0 and "gradient of model" in out.out.splitlines()[0]
 
 
 def test_an_mlx_listing(run, tmp_path):
