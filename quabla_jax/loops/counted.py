@@ -18,7 +18,7 @@ The identities that close the family, in one line each (docs/engine.md derives t
 gives one, is kept for the same reason as the carry: the sweep over the dual body starts from both.
 A schedule is never differentiated; the higher derivatives are loops of their own, with a schedule of their own.
 
-This file holds the primitives and what they compute; `counted_rules` and `counted_batching` hold their rules.
+This file holds the primitives and what they compute; `counted_rules`, `counted_vjp_rules` and `counted_batching` hold their rules.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from ..lowering import jax_api as api
 from ._lists import fill, merge, omit, pick, split
 from .body import Body
 from .counted import kept_axes, lin_call, lin_p, loop_p, scan_axes, vjp_call, vjp_p, vtan_p
-from .counted_rules import kept_parts, lin_parts, vjp_parts, vtan_parts
+from .counted_rules import kept_parts, lin_parts
+from .counted_vjp_rules import vjp_parts, vtan_parts
 
 
 def mapped(dims: Sequence[Any]) -> list[bool]:

@@ -16,7 +16,7 @@ from jax import lax
 
 from .._cycles import refusing_cycles
 from ..lowering import jax_api as api
-from . import counted_batching, counted_rules, fused, progress  # noqa: F401  (the first two register the rules of loop_p)
+from . import counted_batching, counted_rules, counted_vjp_rules, fused, progress  # noqa: F401  (the first three register rules)
 from .body import Body
 from .counted import loop_p
 from .plan import SHORT_LOOP, request_of
