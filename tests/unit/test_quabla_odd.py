@@ -119,6 +119,17 @@ def wrong_kinds():
         "cumsum with NumPy's True": lambda qb, a: qb.cumsum(a([1.0, 2.0]), 0, np.True_),
         "norm keepdims 1": lambda qb, a: qb.linalg.norm(a(MATRIX), keepdims=1),
         "logical_and of a float and a number": lambda qb, a: qb.logical_and(a(1.0), True),
+        "a Compiler's input given twice": lambda qb, a: qb.Compiler().trace(lambda x, y: x, [("x", [2]), ("x", [2])]),
+        "a Compiler's empty input": lambda qb, a: qb.Compiler().trace(lambda x: x, [("x", [0])]) and 1,
+        "static_argnums twice": lambda qb, a: qb.jit(lambda x, k: x * k, static_argnums=(1, -1))(a(1.0), 2),
+        "lower of a tracer": lambda qb, a: qb.jit(lambda x: qb.jit(lambda y: y).lower(x) and x)(a(1.0)),
+        "a ShapeDtype changed": lambda qb, a: setattr(qb.ShapeDtype((2,)), "shape", (3,)),
+        "a span from NaN": lambda qb, a: qb.ode.odeint(
+            lambda y, t: -y, a([1.0]), (NAN, 1.0), method="dopri5", max_steps=3
+        ),
+        "dopri5 over a closed-over tracer": lambda qb, a: qb.jit(
+            lambda k: qb.ode.odeint(lambda y, t: -k * y, a([1.0]), (0.0, 1.0), method="dopri5")
+        )(a(0.5)),
         "a number too many": lambda qb, a: qb.sin(a(1.0), 2),
         "if of a traced vector": lambda qb, a: qb.jit(branch)(a([1.0, 2.0])),
         "if of a vector in a loop": lambda qb, a: qb.jit(lambda x: qb.fori_loop(0, 2, lambda i, c: branch(c), x))(
