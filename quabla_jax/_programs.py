@@ -11,6 +11,7 @@ import collections
 import dataclasses
 import functools
 import inspect
+import itertools
 import threading
 import types
 import warnings
@@ -34,12 +35,12 @@ from ._staging import (
     is_tracer,
     quabla_errors,
     scalar_key,
-    structure_text,
     tree_leaves,
 )
 from .errors import RetraceWarning
 from .loops import plan
 from .lowering import jax_api
+from .tree import structure_text
 
 DEFAULT_MAX_TRACES = 8
 
@@ -144,9 +145,7 @@ class Arguments:
             if isinstance(tree, _Static):
                 parts.append(repr(tree.value))
             else:
-                pieces = structure_text(tree).split("*")
-                leaves = [_leaf_text(next(remaining)) for _ in range(tree.num_leaves)]
-                parts.append("".join(a + b for a, b in zip(pieces, [*leaves, *[""] * len(pieces)])))
+                parts.append(structure_text(tree, map(_leaf_text, itertools.islice(remaining, tree.num_leaves))))
         return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
     def selected(self, positions: Sequence[int]) -> list[int]:

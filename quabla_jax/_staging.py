@@ -317,8 +317,3 @@ def flatten(tree: Any) -> tuple[list, Any]:
 def scalar_key(value: Any) -> tuple:
     """The part of a signature that a Python scalar is: its type and exact value (NaN equals NaN, -0.0 is not 0.0)."""
     return (type(value), repr(value))
-
-
-def structure_text(treedef: Any) -> str:
-    """A structure with `*` for leaves, as Quabla prints it."""
-    return str(treedef).removeprefix("PyTreeDef(").removesuffix(")") if treedef is not None else "None"

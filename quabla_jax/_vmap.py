@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from jax import tree_util
 
 from ._programs import Arguments, Program, Transform, no_keywords, parameter_names
-from ._staging import Output, is_array, shape_text, stage, structure_text
+from ._staging import Output, is_array, shape_text, stage
 from .arrays import asarray
+from .tree import structure_text
 
 __all__ = ["vmap"]
 

@@ -29,10 +29,10 @@ from ._staging import (
     is_tracer,
     shape_text,
     stage,
-    structure_text,
 )
 from .arrays import asarray
 from .lowering import jax_api
+from .tree import structure_text
 
 __all__ = ["checkpoint", "custom_jvp", "custom_vjp", "remat", "stop_gradient"]
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from jax import tree_util
@@ -22,6 +24,37 @@ __all__ = [
 
 _BUILTIN = (dict, list, tuple, type(None))
 _REGISTERED: set[type] = set()
+_FIELDS: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
+"""Of registered dataclasses, the fields that are children."""
+
+
+def structure_text(treedef: Any, leaves: Iterable[str] | None = None) -> str:
+    """A structure of JAX's as Quabla prints it, with `*` or the given texts for leaves."""
+    if treedef is None:
+        return "None"
+    return _node_text(treedef, itertools.repeat("*") if leaves is None else iter(leaves))
+
+
+def _node_text(node: Any, leaves: Iterator[str]) -> str:
+    data = node.node_data()
+    if data is None:
+        return next(leaves)
+    kind, aux = data
+    parts = [_node_text(child, leaves) for child in node.children()]
+    if kind is type(None):
+        return "None"
+    if kind is dict:
+        return "{" + ", ".join(f"{key!r}: {part}" for key, part in zip(aux, parts)) + "}"
+    if kind is list:
+        return f"[{', '.join(parts)}]"
+    if kind is tuple:
+        return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+    fields = getattr(kind, "_fields", ()) if issubclass(kind, tuple) else _FIELDS.get(kind, ())
+    if len(fields) == len(parts):
+        parts = [f"{name}={part}" for name, part in zip(fields, parts)]
+    if aux is not None and not (kind in _FIELDS and aux == ()):
+        parts.append(f"aux={aux!r}")
+    return f"{kind.__qualname__}({', '.join(parts)})"
 
 
 def _is_plain_leaf(node: Any) -> bool:
@@ -57,7 +90,7 @@ class TreeDef:
         return hash(self._treedef)
 
     def __repr__(self) -> str:
-        return f"TreeDef({str(self._treedef).removeprefix('PyTreeDef(').removesuffix(')')})"
+        return f"TreeDef({structure_text(self._treedef)})"
 
 
 def _checked(call: Callable[[], Any], tree: Any) -> Any:
@@ -208,4 +241,5 @@ def register_dataclass(cls: Any = None, data_fields: Any = None, meta_fields: It
         return cls(**dict(zip(data, children)), **dict(zip(meta, aux)))
 
     _enter(cls, split_with_keys, rebuild, split)
+    _FIELDS[cls] = data
     return cls

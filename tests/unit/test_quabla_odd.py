@@ -1,5 +1,8 @@
 """Odd arguments beside the real quabla: kinks, extremes, NaN, wrong kinds; the same values, or the same kind of error."""
 
+import collections
+import dataclasses
+
 import numpy as np
 import pytest
 import quabla_parity
@@ -99,6 +102,22 @@ def cases():
     return found
 
 
+def containers(qb):
+    """Named tuples, dataclasses with and without static fields, classes with and without a constant, beside the builtins."""
+    pair = collections.namedtuple("pair", "u v")
+    fields = ["w", ("n", int, 3)]
+    static, whole = (dataclasses.make_dataclass(name, fields) for name in ("static", "whole"))
+    qb.tree.register_dataclass(static, meta_fields=("n",))
+    qb.tree.register_dataclass(whole)
+    box, marked = type("box", (list,), {}), type("marked", (list,), {})
+    qb.tree.register(box, lambda v: (tuple(v), None), lambda aux, children: box(children))
+    qb.tree.register(marked, lambda v: (tuple(v), "m"), lambda aux, children: marked(children))
+    return [
+        pair(1, {"x": 2}), static(1), whole(1, (2,)), box([1, [2]]), box(), marked([1]), marked(),
+        None, 1, (), [], {}, (1,), {"b": 1, "a": None}, {1: 2},
+    ]  # fmt: skip
+
+
 def wrong_kinds():
     """Arguments of a kind that only looks right, and floats of the other width in places that are easily forgotten."""
     f32 = lambda qb, v: qb.array(v, dtype=qb.float32)
@@ -156,6 +175,7 @@ def wrong_kinds():
         "squeeze": lambda qb, k: qb.squeeze(qb.ones((1, 2)), k),
     }.items():
         found[f"{name} of a tracer"] = lambda qb, a, f=call: qb.jit(lambda k: f(qb, k))(a([1.0, 0.0]))
+    found["structures in words"] = lambda qb, a: [repr(qb.tree.structure(tree)) for tree in containers(qb)]
     slopes = {
         "a number": lambda qb: lambda y, t: 1.0,
         "an entry": lambda qb: lambda y, t: qb.sum(y),
