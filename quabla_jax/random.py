@@ -151,6 +151,8 @@ def uniform(key: Key, shape: Any = (), dtype: Any = None, minval: float = 0.0, m
     low, high = float(minval), float(maxval)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ValueError(f"random_uniform requires finite minval < maxval, got [{low:g}, {high:g})")
+    if not math.isfinite(high - low):
+        raise ValueError(f"random_uniform requires a finite maxval - minval, got [{low:g}, {high:g})")
     values = _uniform(seed, extents, low, high)
     if found == np.float32:
         values = values.astype(np.float32)

@@ -136,6 +136,7 @@ def wrong_kinds():
         "pad with a dtype": lambda qb, a: qb.pad(a([1.0]), 1, constant_values=qb.float64),
         "pad beyond int64": lambda qb, a: qb.pad(a([1.0]), 1, constant_values=2**70),
         "cumsum with NumPy's True": lambda qb, a: qb.cumsum(a([1.0, 2.0]), 0, np.True_),
+        "uniform over all floats": lambda qb, a: qb.random.uniform(qb.random.key(0), (2,), minval=-1e308, maxval=1e308),
         "norm keepdims 1": lambda qb, a: qb.linalg.norm(a(MATRIX), keepdims=1),
         "logical_and of a float and a number": lambda qb, a: qb.logical_and(a(1.0), True),
         "a Compiler's input given twice": lambda qb, a: qb.Compiler().trace(lambda x, y: x, [("x", [2]), ("x", [2])]),
