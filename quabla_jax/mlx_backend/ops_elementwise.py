@@ -76,8 +76,23 @@ def _bool_aware(name: str, on_bool: Callable[..., mx.array], otherwise: Callable
     TABLE.row(name)(lambda c, x, y: on_bool(x, y) if x.dtype == mx.bool_ else otherwise(x, y))
 
 
+def multiply(x: mx.array, y: mx.array) -> mx.array:
+    """x * y. C recovers an infinity where both parts of a complex product come out as NaN; XLA leaves the NaN."""
+    out = mx.multiply(x, y)
+    if x.dtype != mx.complex64:
+        return out
+    a, b, c, d = mx.real(x), mx.imag(x), mx.real(y), mx.imag(y)
+    lost = mx.isnan(a * c - b * d) & mx.isnan(a * d + b * c)
+    return mx.where(lost, complex_nan(), out)
+
+
+def complex_nan() -> mx.array:
+    """NaN in both parts."""
+    return scalar(complex(float("nan"), float("nan")), mx.complex64)
+
+
 _bool_aware("add", mx.logical_or, mx.add)
-_bool_aware("mul", mx.logical_and, mx.multiply)
+_bool_aware("mul", mx.logical_and, multiply)
 _bool_aware("and", mx.logical_and, mx.bitwise_and)
 _bool_aware("or", mx.logical_or, mx.bitwise_or)
 

@@ -15,7 +15,7 @@ import mlx.core as mx
 
 from ..lowering.jax_api import JAX_VERSION
 from ..lowering.program import Op
-from .ops_elementwise import is_float, join
+from .ops_elementwise import complex_nan, is_float, join
 from .target import Context, OpTable, Target
 from .target import scalar_like as lit
 
@@ -360,7 +360,8 @@ def _complex_expm1(x: mx.array) -> mx.array:
     """(expm1(a) cos b - 2 sin(b/2)**2) + i exp(a) sin b, which keeps small arguments."""
     a, b = mx.real(x), mx.imag(x)
     half = sin(b * lit(b, 0.5))
-    return join(mx.expm1(a) * cos(b) - (half * half + half * half), exp(a) * sin(b))
+    turn = exp(a) * sin(b)
+    return join(mx.expm1(a) * cos(b) - (half * half + half * half), mx.where(b == lit(b, 0), b, turn))
 
 
 _NATIVE = {
@@ -421,13 +422,10 @@ def _binary(name: str, function: Callable[[mx.array, mx.array], mx.array]) -> No
 
 
 def _pow(x: mx.array, y: mx.array) -> mx.array:
-    if x.dtype == mx.complex64:  # 0**0 = 1, 0**y = 0 for Re y > 0; MLX takes log 0 and gives NaN
+    if x.dtype == mx.complex64:  # 0**0 = 1, 0**y = 0 for a positive real y; MLX takes log 0 and gives NaN
         zero = x == lit(x, 0)
-        at_zero = mx.where(
-            y == lit(y, 0),
-            lit(x, 1),
-            mx.where(mx.real(y) > mx.array(0.0), lit(x, 0), lit(x, complex(math.nan, math.nan))),
-        )
+        positive = (mx.real(y) > mx.array(0.0)) & (mx.imag(y) == mx.array(0.0))
+        at_zero = mx.where(y == lit(y, 0), lit(x, 1), mx.where(positive, lit(x, 0), complex_nan()))
         return mx.where(zero, at_zero, mx.power(mx.where(zero, lit(x, 1), x), y))
     assert is_float(x)
     return mx.power(x, y)

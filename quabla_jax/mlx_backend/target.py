@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,5 +120,10 @@ def scalar_like(x: mx.array, value: Any) -> mx.array:
 
 def scalar(value: Any, dtype: mx.Dtype) -> mx.array:
     """A 0-d array; MLX takes no Python int of 64 unsigned bits."""
+    if (
+        dtype == mx.complex64 and value != value
+    ):  # mx.compile writes "nan" into a kernel's source, which is no number there
+        nan = mx.array(math.nan, dtype=mx.float32).astype(dtype)
+        return nan * nan
     made: Any = np.uint64(value) if dtype == mx.uint64 else value
     return mx.array(made, dtype=dtype)

@@ -1,6 +1,7 @@
 """Elementwise functions against mpmath: 4 ulp, or JAX's own error where that is larger."""
 
 import jax
+import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from mlx_helpers import BF16, FLOATS, run_op
+
+from quabla_jax import mlx_backend
 
 mp = mpmath.mp
 FUNCTIONS = {
@@ -104,3 +107,59 @@ def test_power_and_angle_corners():
     y = np.array([0.0, np.inf, 0.0, np.nan, 1 / 3, -1.0, 3.0, -2.0, 0.5], np.float64)
     np.testing.assert_allclose(run_op("pow", x, y)[0], np.asarray(jax.lax.pow(x, y)), rtol=1e-15)
     np.testing.assert_allclose(run_op("atan2", x, y)[0], np.asarray(jax.lax.atan2(x, y)), rtol=1e-15)
+
+
+PARTS = [0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan]
+COMPLEX = np.array([complex(a, b) for a in PARTS for b in PARTS], np.complex64)
+COMPLEX_FUNCTIONS = {
+    **{n: getattr(jnp, n) for n in "abs exp exp2 log log2 log10 sqrt square sin cos sinh cosh expm1".split()},
+    **{n: getattr(jnp, n) for n in "arcsin arccos arcsinh arccosh".split()},
+    "logistic": jax.nn.sigmoid,
+    "cube": lambda z: z**3,
+    "product": lambda z: z[:, None] * z,
+    "to the power 0": lambda z: z ** (0 * COMPLEX[8]),
+    "of 1": lambda z: (0 * COMPLEX[8] + 1) ** z,
+    "of 0": lambda z: jnp.zeros(2, z.dtype) ** jnp.array([1 + 2.5j, 2.0]),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX_FUNCTIONS)
+def test_complex_special_values(name):
+    """XLA's products and functions of infinities and NaN are not those of C's Annex G; nor is a negative zero at a cut."""
+    with jax.enable_x64(False):
+        z, function = COMPLEX, COMPLEX_FUNCTIONS[name]
+        if name.startswith("arc"):
+            z = z[np.isfinite(z)]
+        expected, got = (np.asarray(j(function)(z)) for j in (jax.jit, mlx_backend.jit))
+    np.testing.assert_allclose(got.real, expected.real, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got.imag, expected.imag, rtol=1e-5, atol=1e-6)
+
+
+def test_a_fractal_that_overflows():
+    """Points that leave end as NaN, not as infinities; so many steps are counted inside."""
+
+    def escape(c):
+        step = lambda i, s: (s[0] * s[0] + c, s[1] + (jnp.abs(s[0]) <= 2))
+        z, inside = jax.lax.fori_loop(0, 60, step, (0 * c, jnp.zeros(c.shape, jnp.int32)))
+        return inside, jnp.isnan(z), jnp.abs(z) > 2
+
+    with jax.enable_x64(False):
+        c = (np.linspace(-2, 1, 9)[:, None] + 1j * np.linspace(-1.5, 1.5, 7)).astype(np.complex64)
+        for got, expected in zip(mlx_backend.jit(escape)(c), jax.jit(escape)(c)):
+            assert np.array_equal(got, expected)
+
+
+@pytest.mark.parametrize("name", ["power", "product", "eigvals"])
+def test_complex_numbers_in_a_compiled_kernel(name):
+    """mx.compile writes a NaN that is part of a complex constant as a word which no compiler knows."""
+    function = {
+        "power": lambda x: (x + 1j) ** (0.5 + x),
+        "product": lambda x: (x + 1j) * (x - 2j) + x,
+        "eigvals": lambda x: jnp.linalg.eigvals(x) * 2,
+    }[name]
+    with jax.enable_x64(False):
+        x = np.array([[1.0, 2], [3, 4]], np.float32)
+        ours = mlx_backend.jit(function)
+        for _ in range(4):
+            got = ours(x)
+        np.testing.assert_allclose(got, jax.jit(function)(x), rtol=1e-5)

@@ -424,3 +424,12 @@ def test_a_widened_half_precision_product_is_not_rounded():
     agree(lambda a: (a @ a.T).astype(np.float32), a, rtol=1e-6)
     agree(jax.vmap(lambda a: jnp.outer(a, a).T.astype(np.float32)), a, rtol=1e-6)
     agree(lambda a: jnp.einsum("ij,kj->ki", a, a).astype(np.float32), a, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", "abs exp log sqrt sin cos sinh cosh square arcsin arccos arcsinh arccosh".split())
+def test_complex_functions_where_c_and_xla_part(name):
+    """At infinities and NaN, and with a negative zero beside a branch cut."""
+    parts = [0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan]
+    z = np.array([complex(a, b) for a in parts for b in parts])
+    with np.errstate(all="ignore"):
+        agree(getattr(jnp, name), z[np.isfinite(z)] if name.startswith("arc") else z, rtol=1e-7)

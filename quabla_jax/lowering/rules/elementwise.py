@@ -94,7 +94,8 @@ def _pow(e: Emitter, eqn, x: Value, y: Value):
     x, y = spread(e, eqn, x, y)
     if is_integer(x.dtype):
         return _integer_to_integer(e, x, y)
-    return e.op("pow", x, y)
+    out = e.op("pow", x, y)
+    return e.select(e.or_(e.eq(y, 0), e.eq(x, 1)), e.like(x, 1), out) if is_complex(x.dtype) else out
 
 
 def _integer_to_integer(e: Emitter, x: Value, y: Value) -> Value:
@@ -138,12 +139,12 @@ def _square(e, eqn, x):
 
 def _exp2(e: Emitter, eqn, x):
     if is_complex(x.dtype):
-        return e.exp(e.mul(x, float(np.log(2))))
+        return _on_complex(e, "exp", e.mul(x, float(np.log(2))))
     return e.pow(e.like(x, 2), x)
 
 
 def _log2(e: Emitter, eqn, x):
-    return e.div(e.log(x), float(np.log(2)))
+    return e.div(_on_complex(e, "log", x), float(np.log(2)))
 
 
 def _conj(e: Emitter, eqn, x):
@@ -293,8 +294,41 @@ def _mulhi(e: Emitter, eqn, x: Value, y: Value):
     return e.bitcast(high, x.dtype)
 
 
+_CUT = ("sqrt", "asin", "acos", "asinh", "acosh")
+_NAN_OF = {
+    "exp": "imag", "sinh": "imag", "cosh": "imag", "sin": "real", "cos": "real", "abs": "any", "log": "any", "sqrt": "any",
+}  # fmt: skip
+
+
+def _on_complex(e: Emitter, name: str, x: Value) -> Value:
+    """A function of a complex x with XLA's answers where they are not those of C's Annex G.
+
+    Beside a branch cut along an axis a negative zero counts as a positive one. NaN in both parts comes of a NaN in either part,
+    or of a real or imaginary part that is not finite.
+    """
+    if not is_complex(x.dtype):
+        return e.op(name, x)
+    if name in _CUT:
+        x = e.add(x, 0)
+    out = e.op(name, x)
+    if name not in _NAN_OF:
+        return out
+    part = None if _NAN_OF[name] == "any" else e.op(_NAN_OF[name], x)
+    bad = e.ne(x, x) if part is None else e.not_(e.is_finite(part))
+    return e.select(bad, complex(np.nan, np.nan) if is_complex(out.dtype) else np.nan, out)
+
+
+def _logistic(e: Emitter, eqn, x: Value):
+    if not is_complex(x.dtype):
+        return e.op("logistic", x)
+    return e.div(1, e.add(1, _on_complex(e, "exp", e.neg(x))))
+
+
 for _name in _DIRECT:
-    register(_name + "_p", "direct", _direct(_name))
+    if _name in (*_CUT, *_NAN_OF):
+        register(_name + "_p", "direct", lambda e, eqn, x, name=_name: _on_complex(e, name, x))
+    else:
+        register(_name + "_p", "direct", _logistic if _name == "logistic" else _direct(_name))
 for _name in ("max", "min"):
     register(f"{_name}_p", "direct", lambda e, eqn, *xs, name=_name: extreme(e, name, *spread(e, eqn, *xs)))
 register("add_any_p", "direct", _direct("add"))
