@@ -10,7 +10,7 @@ import jax
 
 from . import dtypes
 from ._programs import DEFAULT_MAX_TRACES, Arguments, Program, Transform, decorator
-from ._staging import Staged, stage
+from ._staging import Staged, is_tracer, stage
 from .errors import UnsupportedOperationError
 
 __all__ = ["Lowered", "jit"]
@@ -216,6 +216,8 @@ class Jit(Transform):
                 raise ValueError(
                     f"static_argnums={self.static_argnums} is out of range for a call with {count} positional arguments"
                 )
+            if n % count in static:
+                raise ValueError(f"static_argnums={self.static_argnums} contains a duplicate position")
             static.add(n % count)
         static |= {k for k, name in enumerate(self.names[:count]) if name in self.static_names}
         arguments = Arguments(positional, static=tuple(static), stand_in=stand_in)
@@ -245,6 +247,10 @@ class Jit(Transform):
             A `Lowered`, with `as_text()`, `compile()` and `program`.
         """
         arguments, extra, static = self.bind(args, keywords, _shape_stand_in)
+        if any(map(is_tracer, arguments.arrays)):
+            raise TypeError(
+                "lower() requires arrays or ShapeDtype, not enclosing tracers; lower the function outside the transform"
+            )
         return Lowered(self, arguments, extra, self._stage(arguments, static))
 
 

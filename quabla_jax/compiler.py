@@ -17,7 +17,7 @@ import numpy as np
 
 from . import dtypes
 from ._staging import stage
-from .arrays import asarray, is_tracer
+from .arrays import asarray, is_tracer, new_shape
 
 __all__ = ["Compiler", "Executable", "Program", "TensorCudaAdamOptimizer", "TensorMlxAdamOptimizer", "devices"]
 
@@ -62,15 +62,18 @@ class Compiler:
         Arguments:
             fun: returns one traced array. inputs: (name, shape) or (name, shape, dtype), float64 by default.
         Raises:
-            TypeError: an input that is no such tuple, a result that is no traced array.
+            TypeError: an input that is no such tuple, a result that is no traced array. ValueError: a name given twice, an
+                extent of zero.
         """
         specs = {}
         for entry in inputs:
             sound = isinstance(entry, tuple) and len(entry) in (2, 3) and isinstance(entry[1], (list, tuple))
             if not sound:
                 raise TypeError("tensor input spec must be (name, shape) or (name, shape, dtype) with a quabla dtype")
+            if entry[0] in specs:
+                raise ValueError(f'input "{entry[0]}" already exists')
             dtype = dtypes.resolve(entry[2]) if len(entry) == 3 else dtypes.default_float()
-            specs[entry[0]] = jax.ShapeDtypeStruct(tuple(entry[1]), dtype)
+            specs[entry[0]] = jax.ShapeDtypeStruct(new_shape(entry[1]), dtype)
         return Program(fun, specs)
 
 

@@ -6,6 +6,7 @@ it is off and says so once a process; `resolve` refuses an explicit float64 ther
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -161,6 +162,11 @@ class ShapeDtype:
     def dtype(self) -> Any:
         """The dtype as it was given."""
         return self._dtype
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("shape", "dtype"):
+            raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+        object.__setattr__(self, name, value)
 
     def __eq__(self, other: Any) -> bool:
         if not isinstance(other, ShapeDtype):

@@ -228,13 +228,17 @@ def _run(problem: _Problem, state: _State, rtol: float, atol: float, max_steps: 
 
 
 def _adaptive(problem: _Problem, rtol: float, atol: float, max_steps: int) -> tuple[jax.Array, dict[str, jax.Array]]:
-    state = _run(problem, _start(problem, rtol, atol), rtol, atol, max_steps)
+    state = _start(problem, rtol, atol)
+    if problem.traced or any_tracer(state):
+        check_capture(lambda y, t, *args: _slope(problem.f, args)(y, t), problem.y0, problem.t0, *problem.args)
+    state = _run(problem, state, rtol, atol, max_steps)
     result = state.y if state.saved is None else state.saved
     return result, {
         "t": state.t,
         "accepted_steps": state.accepted,
         "rejected_steps": state.rejected,
-        "success": ~_unfinished(state, problem.t1, problem.direction),
+        # A time that is NaN is not behind t1, and has not come to it either.
+        "success": (problem.t1 - state.t) * problem.direction <= 0,
     }
 
 
@@ -339,8 +343,6 @@ def _adaptive_call(problem: _Problem, steps: Any, save: bool, rtol: Any, atol: A
     if problem.y0.dtype not in (np.float32, np.float64):
         raise TypeError(f"{method} requires a floating state, got {dtypes.short(problem.y0.dtype)}")
     limit = _positive_int(max_steps, "max_steps")
-    if problem.traced:
-        check_capture(lambda y, t, *args: _slope(problem.f, args)(y, t), problem.y0, problem.t0, *problem.args)
     result, report = _adaptive(problem, rtol, atol, limit)
     if not is_tracer(report["success"]) and not bool(report["success"]):
         raise RuntimeError(
