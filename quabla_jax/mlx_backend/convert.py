@@ -59,6 +59,10 @@ def to_mx(value: Any, dtype: np.dtype, double: bool = True) -> mx.array:
     if isinstance(value, mx.array):
         return value if value.dtype == wanted else value.astype(wanted)
     array = np.asarray(value)
+    if type(value) is int and dtype.kind in "iu" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+        raise OverflowError(
+            f"the Python int {value} does not fit into {dtype}; pass a float, or turn on jax_enable_x64"
+        )
     if array.dtype != dtype:
         array = array.astype(dtype)
     if dtype in CARRIERS:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 
 from ..lowering.narrow import CARRIERS
-from ..lowering.program import Op
+from ..lowering.program import Op, Value
 from . import convert, narrow, ops_elementwise, ops_float, ops_linalg, ops_matmul, ops_reduce, ops_shape
 from .target import Context, OpRow, OpTable, Target
 
-__all__ = ["OPS", "run_op", "supports"]
+__all__ = ["OPS", "no_dtype", "run_op", "supports"]
 
 
 def _merged(*tables: OpTable) -> dict[str, OpRow]:
@@ -34,6 +35,14 @@ OPS = _merged(
 )
 
 
+def no_dtype(value: Value) -> str | None:
+    """Why MLX cannot hold a value, or None."""
+    if value.dtype in convert.MX_DTYPES or value.dtype in CARRIERS:
+        return None
+    cure = "; cast to complex64" if value.dtype == np.complex128 else "; cast to a dtype of docs/mlx.md"
+    return f"MLX has no dtype {value.dtype}{cure}"
+
+
 def supports(node: Op, target: Target) -> str | None:
     """None, or why this op cannot run on the device."""
     row = OPS.get(node.name)
@@ -42,8 +51,9 @@ def supports(node: Op, target: Target) -> str | None:
     if row is None:
         return f"MLX has no counterpart of {node.name}"
     for value in (*node.inputs, *node.outputs):
-        if value.dtype not in convert.MX_DTYPES and value.dtype not in CARRIERS:
-            return f"MLX has no dtype {value.dtype}"
+        reason = no_dtype(value)
+        if reason is not None:
+            return reason
     reason = narrow.refused(node)
     if reason is not None:
         return reason

@@ -24,7 +24,7 @@ from ..lowering.program import Op, Program, Value
 from ..lowering.trace import no_array_of_jax
 from . import convert
 from .kernels import Emitter
-from .ops import supports
+from .ops import no_dtype, supports
 from .passes import simplified
 from .progress import watched
 from .runtime import Plan
@@ -280,6 +280,9 @@ def _lower(fun: Callable[..., Any], args: Sequence[Any], target: Target, keyword
         return out
 
     refuse_cycles("a function on MLX", args)
+    for leaf in jax.tree.leaves(tuple(args)):
+        if not all(isinstance(n, int) for n in getattr(leaf, "shape", ())):
+            raise TypeError(f"a program for MLX has fixed shapes, got {leaf.shape}: give numbers")
     builder = _Refusals(target)
     _tracing.depth += 1
     try:
@@ -287,6 +290,10 @@ def _lower(fun: Callable[..., Any], args: Sequence[Any], target: Target, keyword
     finally:
         _tracing.depth -= 1
     lowering.check(program, builder)
+    for what, values in (("an argument", program.inputs), ("a result", program.outputs)):
+        reason = next(filter(None, map(no_dtype, values)), None)
+        if reason is not None:
+            raise UnsupportedOperationError(f"{what} of {program.name} cannot be on mlx: {reason}", device="mlx")
     return MlxProgram(program, target, impls, keywords)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import jax
 import mlx.core as mx
 import numpy as np
 
@@ -229,10 +230,14 @@ class _HostCall:
         operands = [convert.from_mx(inputs[i], v.dtype) for i, v in zip(self.positions, self.node.inputs)]
         results = self.node.params["callback"](*operands)
         out = []
-        for result, value in zip(results, self.node.outputs, strict=True):
+        if len(results) != len(self.node.outputs):
+            raise ValueError(f"a callback promised {len(self.node.outputs)} arrays and returned {len(results)}")
+        for result, value in zip(results, self.node.outputs):
             array = np.asarray(result)
             if array.shape != value.shape:
                 raise ValueError(f"a callback promised shape {value.shape} and returned {array.shape}")
+            if value.dtype not in (array.dtype, jax.dtypes.canonicalize_dtype(array.dtype)):
+                raise ValueError(f"a callback promised {value.dtype} and returned {array.dtype}: cast it there")
             out.append(convert.to_mx(array, value.dtype, self.double))
         return out
 

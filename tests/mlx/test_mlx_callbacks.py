@@ -103,3 +103,18 @@ def test_an_error_in_a_callback_reaches_the_caller():
 
     with pytest.raises(RuntimeError, match="no sensor"):
         mlx_backend.jit(lambda x: (io_callback(fail, None, x), x)[1])(X)
+
+
+@pytest.mark.parametrize(
+    "result, said",
+    [
+        (np.ones(2, np.complex64), "promised float32 and returned complex64"),
+        (np.ones(2, np.int32), "promised float32 and returned int32"),
+        (np.ones(3, np.float32), "promised shape"),
+        ((np.ones(2, np.float32),) * 2, "promised 1 arrays and returned 2"),
+    ],
+)
+def test_what_a_callback_may_not_return(result, said):
+    fun = lambda x: jax.pure_callback(lambda a: result, jax.ShapeDtypeStruct((2,), np.float32), x)
+    with pytest.raises(ValueError, match=said):
+        mlx_backend.jit(fun)(np.ones(2, np.float32))

@@ -391,3 +391,29 @@ def test_assigning_to_a_result_reaches_nothing_else(calls):
             for k, leaf in enumerate(out):
                 leaf[1] = 7 + k
             assert x.tolist() == [0, 0, 0] and [float(leaf[1]) for leaf in out] == [7 + k for k in range(len(out))]
+
+
+def test_dtypes_that_mlx_lacks_are_refused_without_any_op_too():
+    with jax.enable_x64(True):
+        for fun in (lambda x: x, lambda x: x + 1):
+            with pytest.raises(quabla_jax.UnsupportedOperationError, match="complex128; cast to complex64"):
+                mlx_backend.jit(fun)(np.ones(2, complex))
+    with pytest.raises(quabla_jax.UnsupportedOperationError, match="an argument of .* no dtype float4_e2m1fn"):
+        mlx_backend.jit(lambda x: x)(jnp.ones(2, jnp.float4_e2m1fn))
+
+
+@pytest.mark.parametrize("x64, small, big", [(False, 3, 2**40), (True, 3, 2**63)])
+def test_python_ints_that_do_not_fit_are_refused_at_every_call(x64, small, big):
+    with jax.enable_x64(x64):
+        ours = mlx_backend.jit(lambda x: x + 1)
+        assert ours(small) == small + 1
+        with pytest.raises(OverflowError):
+            ours(big)
+        with pytest.raises(OverflowError):
+            mlx_backend.jit(lambda x: x + 1)(big)
+
+
+def test_symbolic_shapes_are_refused():
+    (n,) = jax.export.symbolic_shape("n")
+    with pytest.raises(TypeError, match="fixed shapes"):
+        mlx_backend.lower(lambda x: x + 1, jax.ShapeDtypeStruct((n,), F32))
