@@ -57,6 +57,16 @@ def _expand(axes: Any, node: Any, what: str) -> list:
     return [axis for a, n in zip(children[1], below[1]) for axis in _expand(a, n, what)]
 
 
+def _check_kinds(axes: Any, what: str) -> None:
+    """TypeError for an entry that is neither an int, None nor a container, whatever it is matched with."""
+    if not _is_axis(axes):
+        children = _children(axes)
+        if children is None:
+            raise TypeError(f"vmap {what} must be an int, None, or a pytree of them, got {axes!r}")
+        for child in children[1]:
+            _check_kinds(child, what)
+
+
 def _children(node: Any) -> tuple[Any, list] | None:
     """(what has to agree, children) of a container, or None for a leaf."""
     if isinstance(node, dict):
@@ -92,6 +102,7 @@ class _Vmap(Transform):
 
     def call(self, *args: Any, **keywords: Any) -> Any:
         no_keywords(self, keywords)
+        _check_kinds(self.out_axes, "out_axes")
         arguments = Arguments(args)
         axes = expand_axes(self.in_axes, args, "in_axes")
         size = self._checked_size(arguments, axes, args)

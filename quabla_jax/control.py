@@ -137,6 +137,11 @@ def _call(fun: Callable[..., Any], *args: Any) -> Any:
         return fun(*args)
 
 
+def _of_trace(result: jax.Array) -> jax.Array:
+    """A traced loop's result: computed from its operands, also where they do not enter it and it is known."""
+    return result if is_tracer(result) else jax_api.staged_constant(result)
+
+
 def _index_aval(carry: jax.Array) -> Any:
     return jax.ShapeDtypeStruct((), carry.dtype)
 
@@ -282,13 +287,13 @@ def fori_loop(
     _refuse_mask_operands(staged, inputs, "fori loop")
     body = _one(staged)
     if start == stop:
-        return carry if is_tracer(carry) else jax_api.staged_constant(carry)  # computed from its operands all the same
+        return _of_trace(carry)
     dtype = carry.dtype
 
     def step(i, c):
         return body(lax.convert_element_type(i, dtype), c, *inputs)
 
-    return loops.fori_loop(start, stop, step, carry, checkpoint=checkpoint)
+    return _of_trace(loops.fori_loop(start, stop, step, carry, checkpoint=checkpoint))
 
 
 # ---- scan --------------------------------------------------------------------------------------------------
@@ -352,7 +357,7 @@ def scan(
 
     first = jnp.zeros((), np.int32)  # exact up to 2^31 - 1 trips, beyond what any stacked output could hold
     (_, last), ys = loops.scan(step, (first, carry), None, length=count, checkpoint=checkpoint)
-    return last, ys
+    return _of_trace(last), _of_trace(ys)
 
 
 def _scan_in_python(f: Callable[..., Any], carry: jax.Array, count: int, inputs: tuple, traced: bool):
@@ -421,7 +426,7 @@ def while_loop(
     _refuse_mask_operands(staged, inputs, "while loop")
     holds, body = _one(predicate), _one(staged)
     out = loops.while_loop(lambda c: holds(c, *inputs), lambda c: body(c, *inputs), carry, checkpoint=checkpoint)
-    return jax_api.forward_only_p.bind(out) if checkpoint is None else out
+    return _of_trace(jax_api.forward_only_p.bind(out) if checkpoint is None else out)
 
 
 def _predicate(result: Any) -> jax.Array:

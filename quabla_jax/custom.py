@@ -164,24 +164,57 @@ class custom_vjp(_Custom):
         if self._runs_plainly(arguments):
             return self.fun(*args)
         staged = self._stage_fun(arguments, args, nondiff)
-        if not any(map(is_tracer, arguments.arrays)):
+        if not any(map(is_tracer, arguments.arrays)) or not staged.out_avals:
             with jax.ensure_compile_time_eval():
                 return staged.result(staged(*arguments.arrays))
         call = jax.custom_vjp(_named(staged, self.fun))
-        call.defvjp(*self._rule(staged, arguments, args, nondiff))
+        call.defvjp(*self._rule(staged, arguments, args, nondiff, self._checked_now(staged, arguments, args, nondiff)))
         return staged.result(call(*arguments.arrays))
 
-    def _rule(self, staged: Staged, arguments: Arguments, args: Sequence[Any], nondiff: Sequence[int]):
+    def _checked_now(self, staged: Staged, arguments: Arguments, args: Sequence[Any], nondiff: Sequence[int]) -> dict:
+        """The staged fwd and bwd: a rule that does not fit is refused wherever it is traced, differentiated or not.
+        Empty inside the rule itself, which may call the function."""
+        if getattr(self._inside, "checking", False):
+            return {}
+        self._inside.checking = True
+        try:
+            forward = self._staged_fwd(staged, arguments, args, nondiff)
+            residuals = [
+                forward.out_avals[x.index] for x in forward.leaves[staged.tree.num_leaves :] if isinstance(x, Output)
+            ]
+            flat = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (*residuals, *staged.out_avals)]
+            backward = self._staged_bwd(flat, len(residuals), forward, staged, arguments, args, nondiff)
+            return {"fwd": forward, "bwd": (flat, backward)}
+        finally:
+            self._inside.checking = False
+
+    def _staged_fwd(self, staged: Staged, arguments: Arguments, args: Sequence[Any], nondiff: Sequence[int]) -> Staged:
+        forward = stage(
+            lambda *xs: self._run_fwd(_with_nondiff(arguments.rebuild(xs), args, nondiff), staged), arguments.avals
+        )
+        _refuse_captured(forward, f"the fwd of {self!r}")
+        return forward
+
+    def _staged_bwd(
+        self, flat: Sequence[Any], count: int, forward: Staged, staged: Staged, arguments, args, nondiff
+    ) -> Staged:
+        """bwd on `count` residuals and the cotangents, of the avals `flat`."""
+        backward = stage(
+            lambda *xs: self._run_bwd(xs[:count], xs[count:], forward, staged, arguments, args, nondiff), flat
+        )
+        _refuse_captured(backward, f"the bwd of {self!r}")
+        return backward
+
+    def _rule(
+        self, staged: Staged, arguments: Arguments, args: Sequence[Any], nondiff: Sequence[int], ready: dict[str, Any]
+    ):
         """fwd and bwd on flat arrays. The residual tree, with its constants, passes beside JAX in `kept`."""
-        kept: dict[str, Staged] = {}
+        kept: dict[str, Any] = dict(ready)
 
         def fwd(*arrays):
-            forward = stage(
-                lambda *xs: self._run_fwd(_with_nondiff(arguments.rebuild(xs), args, nondiff), staged),
-                arguments.avals,
-            )
-            _refuse_captured(forward, f"the fwd of {self!r}")
-            kept["fwd"] = forward
+            if "fwd" not in kept:
+                kept["fwd"] = self._staged_fwd(staged, arguments, args, nondiff)
+            forward = kept["fwd"]
             outputs, residuals = forward(*arrays), None
             out_count = staged.tree.num_leaves
             leaves = [outputs[x.index] if isinstance(x, Output) else x for x in forward.leaves]
@@ -196,13 +229,10 @@ class custom_vjp(_Custom):
             forward = kept["fwd"]
             seeds = list(residuals), list(cotangents)
             flat = [*seeds[0], *seeds[1]]
-            backward = stage(
-                lambda *xs: self._run_bwd(
-                    xs[: len(residuals)], xs[len(residuals) :], forward, staged, arguments, args, nondiff
-                ),
-                [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in flat],
-            )
-            _refuse_captured(backward, f"the bwd of {self!r}")
+            avals, backward = kept.get("bwd", (None, None))
+            now = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in flat]
+            if backward is None or avals != now:
+                backward = self._staged_bwd(now, len(residuals), forward, staged, arguments, args, nondiff)
             return tuple(backward.result(backward(*flat)))
 
         return fwd, bwd
@@ -324,28 +354,34 @@ class custom_jvp(_Custom):
         if self._runs_plainly(arguments):
             return self.fun(*args)
         staged = self._stage_fun(arguments, args, nondiff)
-        if not any(map(is_tracer, arguments.arrays)):
+        if not any(map(is_tracer, arguments.arrays)) or not staged.out_avals:
             with jax.ensure_compile_time_eval():
                 return staged.result(staged(*arguments.arrays))
+        rule, check = self._rule(staged, arguments, args, nondiff)
+        check()  # a rule that does not fit is refused wherever it is traced, differentiated or not
         call = jax.custom_jvp(_named(staged, self.fun))
-        call.defjvp(self._rule(staged, arguments, args, nondiff))
+        call.defjvp(rule)
         return staged.result(call(*arguments.arrays))
 
     def _rule(self, staged: Staged, arguments: Arguments, args: Sequence[Any], nondiff: Sequence[int]):
-        floating = [k for k, aval in enumerate(arguments.avals) if is_floating(aval)]
+        avals = arguments.avals
+        floating = [k for k, aval in enumerate(avals) if is_floating(aval)]
+
+        @functools.cache
+        def traced() -> Staged:
+            found = stage(
+                lambda *xs: self._run_rule(
+                    xs[: len(avals)], dict(zip(floating, xs[len(avals) :])), staged, arguments, args, nondiff
+                ),
+                [*avals, *(jax.ShapeDtypeStruct(avals[k].shape, avals[k].dtype) for k in floating)],
+            )
+            _refuse_captured(found, f"the JVP rule of {self!r}")
+            return found
 
         def rule(primals, tangents):
-            seeds = [tangents[k] for k in floating]
-            traced = stage(
-                lambda *xs: self._run_rule(
-                    xs[: len(primals)], dict(zip(floating, xs[len(primals) :])), staged, arguments, args, nondiff
-                ),
-                [*arguments.avals, *(jax.ShapeDtypeStruct(t.shape, t.dtype) for t in seeds)],
-            )
-            _refuse_captured(traced, f"the JVP rule of {self!r}")
-            return staged(*primals), traced.result(traced(*primals, *seeds))
+            return staged(*primals), traced().result(traced()(*primals, *(tangents[k] for k in floating)))
 
-        return rule
+        return rule, traced
 
     def _run_rule(self, primals, tangents, staged: Staged, arguments: Arguments, args, nondiff) -> list:
         assert self.rule is not None
@@ -361,6 +397,13 @@ class custom_jvp(_Custom):
             self._inside.rule = False
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise TypeError(f"the JVP rule of {self!r} must return a pair (primal_out, tangent_out)")
+        refuse_cycles(f"the primal output of the JVP rule of {self!r}", pair[0])
+        primal = tree_util.tree_structure(pair[0])
+        if primal != staged.tree:
+            raise TypeError(
+                f"the JVP rule of {self!r} returns a primal output with structure {structure_text(primal)}, but the function "
+                f"returns {structure_text(staged.tree)}"
+            )
         what = f"the tangent output of {self!r}"
         if pair[1] is None:
             leaves = [None] * staged.tree.num_leaves

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, overload
 
 import jax
-import numpy as np
 from jax import tree_util
 
 from . import dtypes
@@ -55,22 +54,22 @@ P = ParamSpec("P")  # arguments of a function that a transform takes and returns
 # ---- reverse mode: grad, value_and_grad --------------------------------------------------------------------
 
 
-def _scalar_value(value: Any) -> None:
-    """Refuses what cannot be differentiated as a scalar."""
+def _scalar_value(value: Any, name: str) -> None:
+    """Refuses what the transform `name` cannot differentiate as a scalar."""
     if is_tracer(value):
         if value.shape != ():
             raise ValueError(
-                f"grad requires a scalar output, got shape {shape_text(value)}; use jacobian or vjp for non-scalar outputs"
+                f"{name} requires a scalar output, got shape {shape_text(value)}; use jacobian or vjp for non-scalar outputs"
             )
         if not is_floating(value):
             raise ValueError(
                 f"cannot differentiate a {dtypes.short(value.dtype)} output; convert it explicitly with astype"
             )
-    elif is_array(value) or isinstance(value, (bool, int, float, np.ndarray, np.generic)):
+    elif value is not None and tree_util.all_leaves([value]):
         kind = "Tensor" if is_array(value) else type(value).__name__
-        raise ValueError(f"grad requires the value to be computed from the arguments, got a constant {kind}")
+        raise ValueError(f"{name} requires the value to be computed from the arguments, got a constant {kind}")
     else:
-        raise TypeError(f"grad requires fun to return a single scalar array as its value, got {type(value).__name__}")
+        raise TypeError(f"{name} requires fun to return a single scalar array as its value, got {type(value).__name__}")
 
 
 class _Grad(Transform):
@@ -99,16 +98,16 @@ class _Grad(Transform):
         return self.execute(arguments, lambda: self._build(arguments.layout(), positions, single))
 
     def _build(self, arguments: Arguments, positions: Sequence[int], single: bool) -> Program:
-        fun, has_aux, with_value, masks = self.fun, self.has_aux, self.with_value, self.masks
+        fun, has_aux, with_value, masks, name = self.fun, self.has_aux, self.with_value, self.masks, self.name
 
         def value_and_aux(*arrays):
             result = fun(*arguments.rebuild(arrays))
             value, aux = result, None
             if has_aux:
                 if not isinstance(result, tuple) or len(result) != 2:
-                    raise TypeError("grad with has_aux=True requires fun to return a (value, aux) pair")
+                    raise TypeError(f"{name} with has_aux=True requires fun to return a (value, aux) pair")
                 value, aux = result
-            _scalar_value(value)
+            _scalar_value(value, name)
             return value, aux
 
         staged = stage(value_and_aux, arguments.avals)
@@ -398,7 +397,7 @@ class _Jacobian(Transform):
     def _build(self, arguments: Arguments, positions: Sequence[int], single: bool) -> Program:
         chosen = arguments.selected(positions)
         if not chosen:
-            raise ValueError("jacobian requires a floating-point argument in argnums")
+            raise ValueError(f"{self.name} requires a floating-point argument in argnums")
         avals = arguments.avals
         staged = stage(lambda *arrays: self.fun(*arguments.rebuild(arrays)), avals)
         floating = [k for k, aval in enumerate(staged.out_avals) if is_floating(aval)]
@@ -420,7 +419,8 @@ class _Jacobian(Transform):
             def trees_for(shape, dtype, row):
                 by_array = dict(zip(chosen, row)) if row else {}
                 for n in chosen:
-                    by_array.setdefault(n, zeros_of(jax.ShapeDtypeStruct((*shape, *avals[n].shape), dtype)))
+                    block = jax.ShapeDtypeStruct((*shape, *avals[n].shape), avals[n].dtype if dtype is None else dtype)
+                    by_array.setdefault(n, zeros_of(block))
                 trees = tuple(arguments.tree_of(p, by_array) for p in positions)
                 return trees[0] if single else trees
 
@@ -432,8 +432,10 @@ class _Jacobian(Transform):
                     leaves.append(trees_for(aval.shape, aval.dtype if row else dtypes.default_float(), row))
                 elif is_array(leaf) and is_floating(leaf):
                     leaves.append(trees_for(leaf.shape, leaf.dtype, None))
-                else:
-                    leaves.append(trees_for(getattr(leaf, "shape", ()), dtypes.default_float(), None))
+                elif is_array(leaf):
+                    leaves.append(trees_for(leaf.shape, dtypes.default_float(), None))
+                else:  # a number has no dtype of its own
+                    leaves.append(trees_for((), None, None))
             return tree_util.tree_unflatten(staged.tree, leaves)
 
         return Program(apply, finish, staged.captured)

@@ -99,6 +99,69 @@ def cases():
         "jvp of a bool": lambda qb, a: qb.jvp(lambda x: x * x, (True,), (1.0,)),
     }
     found |= wrong_kinds()
+    found |= rules_and_constants()
+    return found
+
+
+USES = {
+    "eager": lambda qb, c, x: c(x),
+    "jit": lambda qb, c, x: qb.jit(c)(x),
+    "vmap": lambda qb, c, x: qb.vmap(c)(x),
+    "grad": lambda qb, c, x: qb.grad(lambda y: qb.sum(c(y)))(x),
+    "a loop": lambda qb, c, x: qb.jit(lambda y: qb.fori_loop(0, 2, lambda i, k: c(k), y))(x),
+}
+
+
+def rules_and_constants():
+    """Custom rules that do not fit are refused wherever they are traced; what constants are to transforms."""
+    found = {}
+    pairs = {
+        "fitting": lambda qb: (lambda x: (qb.sin(x), x), lambda r, g: (g,)),
+        "no pair": lambda qb: (lambda x: qb.sin(x), lambda r, g: (g,)),
+        "no tuple": lambda qb: (lambda x: (qb.sin(x), x), lambda r, g: g),
+        "raising": lambda qb: (lambda x: (qb.sin(x), x), lambda r, g: 1 / 0),
+        "float32": lambda qb: (lambda x: (qb.astype(x, qb.float32), x), lambda r, g: (g,)),
+    }
+    tangents = {
+        "fitting": lambda qb: lambda p, t: (qb.sin(p[0]), t[0]),
+        "no pair": lambda qb: lambda p, t: qb.sin(p[0]),
+        "nothing": lambda qb: lambda p, t: (None, t[0]),
+        "nested": lambda qb: lambda p, t: ((p[0],), t[0]),
+        "a number": lambda qb: lambda p, t: (p[0], 1.0),
+        "raising": lambda qb: lambda p, t: 1 / 0,
+    }
+
+    def ruled(qb, kind, rule):
+        call = getattr(qb, kind)(qb.sin)
+        call.defvjp(*rule(qb)) if kind == "custom_vjp" else call.defjvp(rule(qb))
+        return call
+
+    for kind, rules in (("custom_vjp", pairs), ("custom_jvp", tangents)):
+        for what, rule in rules.items():
+            for where, use in USES.items():
+                found[f"{kind} {what} under {where}"] = lambda qb, a, k=kind, r=rule, u=use: u(
+                    qb, ruled(qb, k, r), a([1.0, 2.0])
+                )
+
+    def in_itself(qb, a):
+        call = qb.custom_vjp(qb.sin)
+        call.defvjp(lambda x: (call(x), x), lambda r, g: (g * 2.0,))
+        return qb.jit(call)(a([1.0, 2.0])), qb.grad(lambda x: qb.sum(call(x)))(a([1.0, 2.0]))
+
+    found["a fwd that calls its function"] = in_itself
+    for dtype in ("float32", "float64"):
+        found[f"jacobian of a number in {dtype}"] = lambda qb, a, d=dtype: qb.jacobian(
+            lambda x, y: (qb.sum(x), 3, True), (0, 1)
+        )(qb.array([1.0, 2.0], dtype=getattr(qb, d)), a(1.0))
+    for value in ("s", b"b", len, 1j, None, (1.0,), {}, 2):
+        found[f"grad of the constant {value!r}"] = lambda qb, a, v=value: qb.grad(lambda x: v)(a([1.0]))
+    found["a loop of constants with an operand"] = lambda qb, a: qb.grad(
+        lambda x: qb.fori_loop(0, 3, lambda i, c, x: c * 0.5, 2.5, operands=(x,))
+    )(a([1.0, 2.0]))
+    found["a scan of constants with an operand"] = lambda qb, a: qb.grad(
+        lambda x: qb.scan(lambda c, i, x: (c * 0.5, c), 2.5, length=3, operands=(x,))[0]
+    )(a([1.0, 2.0]))
+    found["out_axes before in_axes"] = lambda qb, a: qb.vmap(lambda x, y: x, out_axes="a")(a([1.0]), a([1.0, 2.0]))
     return found
 
 
