@@ -277,10 +277,11 @@ def fori_loop(
     _callable(body_fun, "body_fun")
     plan.check_request(checkpoint)
     carry, inputs = _carry(init_val), _operands(operands)
-    if unroll or not _traced(carry, *inputs):
+    traced = _traced(carry, *inputs)
+    if unroll or not traced:
         for i in range(start, stop):
             carry = _next_carry(_call(body_fun, i, carry, *inputs), carry)
-        return carry
+        return _of_trace(carry) if traced else carry
     _refuse_mask_carry(carry, "fori loop")
     avals = [_index_aval(carry), abstract(carry), *map(abstract, inputs)]
     staged = region(body_fun, avals, "the body of fori_loop", lambda result: _next_carry(result, carry))
@@ -332,7 +333,8 @@ def scan(
     carry, inputs = _carry(init), _operands(operands)
     traced = _traced(carry, *inputs)
     if unroll or not traced:
-        return _scan_in_python(f, carry, count, inputs, traced)
+        last, ys = _scan_in_python(f, carry, count, inputs, traced)
+        return (_of_trace(last), _of_trace(ys)) if traced else (last, ys)
     _refuse_mask_carry(carry, "scan")
 
     def finish(result):

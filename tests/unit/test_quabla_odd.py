@@ -161,6 +161,12 @@ def rules_and_constants():
     found["a scan of constants with an operand"] = lambda qb, a: qb.grad(
         lambda x: qb.scan(lambda c, i, x: (c * 0.5, c), 2.5, length=3, operands=(x,))[0]
     )(a([1.0, 2.0]))
+    found["unrolled loops of constants with an operand"] = lambda qb, a: qb.grad(
+        lambda x: (
+            qb.fori_loop(0, 2, lambda i, c, x: c * 0.5, 2.5, operands=(x,), unroll=True)
+            + qb.sum(qb.scan(lambda c, i, x: (c, 1.0), 2.0, length=2, operands=(x,), unroll=True)[1])
+        )
+    )(a([1.0, 2.0]))
     found["out_axes before in_axes"] = lambda qb, a: qb.vmap(lambda x, y: x, out_axes="a")(a([1.0]), a([1.0, 2.0]))
     return found
 
