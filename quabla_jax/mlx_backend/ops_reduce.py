@@ -13,7 +13,7 @@ from . import convert
 from .target import Context, OpTable
 from .target import scalar_like as lit
 
-__all__ = ["TABLE"]
+__all__ = ["TABLE", "blocked_sum"]
 
 TABLE = OpTable()
 
@@ -43,7 +43,7 @@ def _fold(function: Callable[..., mx.array], x: mx.array, axes: Sequence[int]) -
     return out if out.dtype == x.dtype else out.astype(x.dtype)
 
 
-def _blocked_sum(x: mx.array, axes: Sequence[int]) -> mx.array:
+def blocked_sum(x: mx.array, axes: Sequence[int]) -> mx.array:
     """Sum of floats over axes, no run longer than BLOCK."""
     count = math.prod(x.shape[i] for i in axes)
     if count <= BLOCK:
@@ -69,10 +69,10 @@ def _reduce_sum(c: Context, x: mx.array, axes: Sequence[int]) -> mx.array:
     if x.dtype == mx.bool_:
         return mx.any(x, axis=tuple(axes))
     if c.target.cpu and x.dtype in (mx.float32, mx.float64, mx.complex64):
-        return _blocked_sum(x, axes)
+        return blocked_sum(x, axes)
     if x.dtype in _HALVES:
         wide = x.astype(mx.float32)
-        return (_blocked_sum(wide, axes) if c.target.cpu else mx.sum(wide, axis=tuple(axes))).astype(x.dtype)
+        return (blocked_sum(wide, axes) if c.target.cpu else mx.sum(wide, axis=tuple(axes))).astype(x.dtype)
     return _fold(mx.sum, x, axes)
 
 
@@ -163,9 +163,27 @@ def _cumulative(name: str, function: Callable[..., mx.array]) -> None:
         wide = x.astype(mx.float32) if x.dtype in _HALVES else x  # MLX's half kernels lose NaN in cummax
         if x.dtype == mx.bool_:
             wide = x.astype(mx.int32)
+        if name == "cumsum" and c.target.cpu and wide.dtype in (mx.float32, mx.float64, mx.complex64):
+            return _blocked_cumsum(wide, axis, reverse).astype(x.dtype)
         return function(wide, axis=axis, reverse=reverse).astype(x.dtype)
 
     TABLE.row(name)(run)
+
+
+def _blocked_cumsum(x: mx.array, axis: int, reverse: bool) -> mx.array:
+    """Running sums of floats, no run longer than 16 BLOCKs: within blocks, then what the blocks before them add up to."""
+    count, run = x.shape[axis], 16 * BLOCK
+    if count <= run:
+        return mx.cumsum(x, axis=axis, reverse=reverse)
+    x = mx.moveaxis(x, axis, -1)
+    blocks = -(-count // run)
+    padded = mx.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, blocks * run - count)])
+    inner = mx.cumsum(mx.unflatten(padded, -1, (blocks, run)), axis=-1, reverse=reverse)
+    outer = _blocked_cumsum(inner[..., 0 if reverse else -1], x.ndim - 1, reverse)
+    nothing = mx.zeros((*x.shape[:-1], 1), dtype=x.dtype)
+    before = [outer[..., 1:], nothing] if reverse else [nothing, outer[..., :-1]]
+    total = mx.flatten(inner + mx.expand_dims(mx.concatenate(before, axis=-1), -1), -2, -1)[..., :count]
+    return mx.moveaxis(total, -1, axis)
 
 
 for _name in ("cumsum", "cumprod", "cummax", "cummin"):

@@ -108,6 +108,13 @@ def test_long_sums_keep_their_digits(rng):
     assert abs(float(total) / np.sum(x, dtype=np.float64) - 1) < 3e-6
     (columns,) = run_op("reduce_sum", np.full((5000, 3), 0.1, np.float32), axes=(0,))
     np.testing.assert_allclose(columns, 500, rtol=2e-6)
+    (product,) = run_op("matmul", x[None, None], x[None, :, None], dtype=x.dtype)
+    np.testing.assert_allclose(product[0, 0, 0], x.astype(np.float64) @ x, rtol=3e-6)
+    for reverse in (False, True):
+        (running,) = run_op("cumsum", np.stack([x, 1 - x], 1), axis=0, reverse=reverse)
+        order = slice(None, None, -1) if reverse else slice(None)
+        exact = np.cumsum(x.astype(np.float64)[order])[order]
+        np.testing.assert_allclose(running[:, 0], exact, rtol=3e-6)
 
 
 @every_dtype
