@@ -66,8 +66,7 @@ def _through_lax(plain: Callable[[], Any]) -> Any:
         return cond_p.bind(*inputs, **eqn.params)
 
     # An operand that every branch hands on comes out of the jaxpr as its literal; jax.lax makes an array of it.
-    array = lambda v: v if isinstance(v, jax.Array | api.Tracer) else jax.numpy.asarray(v)
-    return trees[0].unflatten(map(array, api.eval_with(jaxpr, consts, handle)))
+    return trees[0].unflatten(map(api.as_array, api.eval_with(jaxpr, consts, handle)))
 
 
 def _batch(axis, args, dims, *, branches, **params):

@@ -91,8 +91,8 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any, *, checkpo
     if meter is not None:
         again = lambda cond, body, init: while_loop(cond, body, init, checkpoint=checkpoint)
         return progress.count_while(meter, again, cond_fun, body_fun, init_val)
-    if checkpoint is None:
-        return lax.while_loop(cond_fun, body_fun, init_val)
+    if checkpoint is None or api.jit_disabled() and all(map(api.is_concrete, jax.tree.leaves(init_val))):
+        return lax.while_loop(cond_fun, body_fun, init_val)  # without jit a loop of Python's
     return _through_lax(lambda init: lax.while_loop(cond_fun, body_fun, init), init_val, checkpoint)
 
 
@@ -147,7 +147,7 @@ def _bind(eqn: Any, inputs: Sequence[Any], checkpoint: Any) -> list[Any] | None:
     pool = pool_for(checkpoint, sum(api.aval_bytes(a) for a in g.x_avals))
     args = settle([*c, *pick(fixed, x), *omit(fixed, x)], g.avals)
     out = iter(_run(head, args, g, predicate, pool))
-    out = [a if f else next(out) for a, f in zip(x, fixed, strict=True)]
+    out = [api.as_array(a) if f else next(out) for a, f in zip(x, fixed, strict=True)]
     return [api.with_weak_type(v, getattr(w.aval, "weak_type", False)) for v, w in zip(out, eqn.outvars, strict=True)]
 
 

@@ -556,7 +556,15 @@ def compiled(p: Primitive, name: str, **params: Any) -> Callable:
 
     run.__name__ = run.__qualname__ = name
     run._apply_primitive = True  # pyright: ignore[reportFunctionMemberAccess]
-    return jax.jit(run)
+    jitted = jax.jit(run)
+
+    def call(*args):
+        if not jit_disabled():
+            return jitted(*args)
+        with jax.disable_jit(False):  # as JAX's own primitives do; without jit `run` would end here again
+            return jitted(*args)
+
+    return call
 
 
 ENGINE_IMPLS: dict[Primitive, Callable] = {}
@@ -598,15 +606,39 @@ def define_batching(p: Primitive, rule: Callable) -> None:
     """rule(axis data, args, dims, **params) -> (outs, dims out); called only where something is batched.
 
     JAX asks fancy batchers even where nothing is batched; the guard here keeps the primal half of a jacfwd unbatched.
+    A body with axis_index maps values that depend on nothing mapped: every operand is mapped for it.
     """
 
     def guarded(axis_data, args, dims, **params):
-        if all(d is None for d in dims):
+        named = any(axis_data.name in collective_axes(j) for j in _jaxprs_of(params))
+        if not named and all(d is None for d in dims):
             out = p.bind(*args, **params)
             return out, [None] * len(out)
+        if named and (all(d is None for d in dims) or any(_reads_index(j, axis_data.name) for j in _jaxprs_of(params))):
+            args = [broadcast_mapped(axis_data, a, 0) if d is None else a for a, d in zip(args, dims, strict=True)]
+            dims = [0 if d is None else d for d in dims]
         return rule(axis_data, args, dims, **params)
 
     batching.fancy_primitive_batchers[p] = guarded
+
+
+def _jaxprs_of(params: dict[str, Any]) -> list[Any]:
+    """The jaxprs in an engine primitive's parameters: a loop's body and predicate, a conditional's branches."""
+    g, predicate, branches = params.get("g"), params.get("cond"), params.get("branches", ())
+    tests = [] if predicate is None else [predicate.test.jaxpr]
+    return [*map(_inner, branches), *([] if g is None else [g.jaxpr]), *tests]
+
+
+def _reads_index(jaxpr: Any, axis: Any) -> bool:
+    """Whether a jaxpr takes the index along a named axis."""
+    for eqn in jaxpr.eqns:
+        names = eqn.params.get("axis_name")
+        if eqn.primitive.name == "axis_index" and (axis == names or isinstance(names, tuple) and axis in names):
+            return True
+        inner = _jaxprs_of(eqn.params) if eqn.primitive in ENGINE_IMPLS else map(_inner, inner_jaxprs(eqn))
+        if any(_reads_index(j, axis) for j in inner):
+            return True
+    return False
 
 
 def define_partial_eval(p: Primitive, rule: Callable) -> None:
@@ -986,6 +1018,11 @@ def settle(x: Any, aval: Any) -> Any:
     if getattr(jax.typeof(x), "weak_type", False):
         x = _lax_internal._convert_element_type(x, aval.dtype, weak_type=False)
     return x
+
+
+def as_array(x: Any) -> Any:
+    """JAX's arrays and tracers as they are; a number or a NumPy array as an array, a number's weakly typed."""
+    return x if isinstance(x, (jax.Array, _core.Tracer)) else jax.numpy.asarray(x)
 
 
 def is_concrete(x: Any) -> bool:

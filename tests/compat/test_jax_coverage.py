@@ -383,3 +383,42 @@ def test_pytrees_whose_two_flattenings_differ_in_their_static_part():
     same(jax.tree.leaves(ENGINE.scan(step, Node(1.0, 0), XS)), jax.tree.leaves(jax.lax.scan(step, Node(1.0, 0), XS)))
     out = lax.while_loop(lambda o: o.x > 0.0, lambda c: Node(0.0, 0.0), Node(1.0, 1.0), checkpoint="auto")
     assert out.x == 0.0 and isinstance(out, Node)
+
+
+@pytest.mark.parametrize("checkpoint", ["auto", 3])
+def test_while_carries_that_never_change_come_back_as_arrays(checkpoint):
+    def count(namespace, limit, **more):
+        step = lambda c: (c[0], c[1] + 1)
+        return namespace.while_loop(lambda c: c[1] < c[0], step, (limit, 0), **more)
+
+    for limit in (3, np.array(3), np.float32(3), 2.5):
+        got, want = count(lax, limit, checkpoint=checkpoint), count(jax.lax, limit)
+        for a, b in zip(got, want, strict=True):
+            assert isinstance(a, jax.Array) and (a.dtype, a.weak_type, a) == (b.dtype, b.weak_type, b)
+
+
+def test_while_without_jit():
+    loop = lambda x: lax.while_loop(lambda x: x < 10.0, lambda x: x + 1.0, x, checkpoint="auto")
+    with jax.disable_jit():
+        assert loop(np.array(3.5)) == 10.5
+        np.testing.assert_array_equal(jax.vmap(loop)(jnp.array([3.0, 4.5])), [10.0, 10.5])
+
+
+@pytest.mark.parametrize("checkpoint", ["auto", 3])
+def test_axis_index_in_a_loop_whose_operands_are_not_mapped(checkpoint):
+    index = lambda: jax.lax.axis_index("lanes")
+    to_index = lambda n, x, **more: n.while_loop(lambda c: c < index(), lambda c: c + 2, x, **more)
+    grow = lambda n, x, **more: n.scan(lambda c, _: (c + index(), c), x, None, length=40, **more)
+    beside = lambda n, x, y, **more: n.scan(lambda c, _: ((c[0] + index(), c[1] + y), None), (x, y), None, 40, **more)
+    lanes = jnp.arange(4.0)
+    for f in (to_index, grow):
+        got, want = (
+            jax.vmap(lambda _, x: f(n, x, **more), (0, None), axis_name="lanes")(lanes, 0)  # noqa: B023
+            for n, more in ((lax, {"checkpoint": checkpoint}), (jax.lax, {}))
+        )
+        jax.tree.map(np.testing.assert_array_equal, got, want)
+    got, want = (
+        jax.vmap(lambda y, x: beside(n, x, y, **more), (0, None), axis_name="lanes")(lanes, 0)  # noqa: B023
+        for n, more in ((lax, {"checkpoint": checkpoint}), (jax.lax, {}))
+    )
+    jax.tree.map(np.testing.assert_array_equal, got, want)
