@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ._solver import check_args, check_capture, checked, finish, floating_operand, positive_int, tolerance
+from ._staging import runtime_check
 from .arrays import concrete
 
 __all__ = ["cg", "gmres"]
@@ -80,7 +81,8 @@ def _rotate(column, cosines, sines, j, m: int):
 
 
 def _arnoldi_cycle(apply: Operator, precondition: Operator, r, threshold, m: int):
-    """One cycle of at most m Arnoldi steps from the residual `r`: the update and the steps taken.
+    """One cycle of at most m Arnoldi steps from the residual `r`: the update, the steps taken, and whether A has shown itself
+    singular.
 
     Orthogonalization is classical Gram-Schmidt done twice; rows of the basis that are not yet filled are zero, so the
     products need no mask. The loop ends early once the residual estimate is below the threshold.
@@ -123,28 +125,28 @@ def _arnoldi_cycle(apply: Operator, precondition: Operator, r, threshold, m: int
     used = jnp.arange(m) < steps
     triangle = triangle + jnp.diag(jnp.where(used, 0, 1).astype(dtype))
     y = lax.linalg.triangular_solve(triangle, jnp.where(used, g[:m], 0)[:, None], left_side=True, lower=False)[:, 0]
-    return precondition((y @ basis[:m]).reshape(r.shape)), steps
+    return precondition((y @ basis[:m]).reshape(r.shape)), steps, jnp.any(jnp.diagonal(triangle) == 0)
 
 
 def _gmres_loop(apply: Operator, precondition: Operator, x0, b, tol: float, atol: float, restart: int, maxiter: int):
     """Restarted GMRES with right preconditioning (Saad, algorithm 9.5), so that the residual it minimizes is the true
-    one. Returns the solution and (Arnoldi steps, converged)."""
+    one. Returns the solution and (Arnoldi steps, converged, singular)."""
     threshold = _threshold(b, tol, atol)
     m = min(restart, b.size)
     zero = jnp.zeros((), b.dtype)
 
     def running(state):
-        _, r, cycles, _ = state
-        return (_length(r) > threshold) & (cycles < maxiter)
+        _, r, cycles, _, singular = state
+        return (_length(r) > threshold) & (cycles < maxiter) & (singular == 0)
 
     def cycle(state):
-        x, r, cycles, steps = state
-        update, taken = _arnoldi_cycle(apply, precondition, r, threshold, m)
+        x, r, cycles, steps, _ = state
+        update, taken, singular = _arnoldi_cycle(apply, precondition, r, threshold, m)
         x = x + update
-        return x, b - apply(x), cycles + 1, steps + taken
+        return x, b - apply(x), cycles + 1, steps + taken, singular.astype(b.dtype)
 
-    x, r, _, steps = lax.while_loop(running, cycle, (x0, b - apply(x0), zero, zero))
-    return x, (steps, (_length(r) <= threshold).astype(b.dtype))
+    x, r, _, steps, singular = lax.while_loop(running, cycle, (x0, b - apply(x0), zero, zero, zero))
+    return x, (steps, (_length(r) <= threshold).astype(b.dtype), singular)
 
 
 def _prepare(name: str, matvec: Any, b: Any, x0: Any, args: Any, M: Any):
@@ -298,6 +300,9 @@ def gmres(
 
         return lax.custom_linear_solve(mv, rhs, solve, transpose_solve)
 
-    x, stats = _implicit(apply, b, start, iterate, tangent_solve)
+    x, (*stats, singular) = _implicit(apply, b, start, iterate, tangent_solve)
+    runtime_check(
+        lax.stop_gradient(singular) > 0.5, lambda: ValueError("gmres: solve requires a non-singular coefficient matrix")
+    )
     advice = "increase maxiter or restart, or add a preconditioner M"
     return finish("gmres", x, _report(apply, b, x, stats), info, advice)

@@ -305,3 +305,19 @@ def test_the_facade_compiles_named_programs():
     assert program.output_shapes == [[2]] and "sine" in program.stablehlo_text() and qb.devices()[0] == "cpu"
     with pytest.raises(ValueError, match='missing input "y"'):
         run({"x": inputs["x"]})
+
+
+@pytest.mark.parametrize("info", [False, True])
+@pytest.mark.parametrize(
+    "how", [lambda f: f, qb.jit, lambda f: qb.grad(lambda b: qb.sum(f(b)))], ids=["eager", "jit", "grad"]
+)
+def test_gmres_refuses_an_operator_that_shows_itself_singular(how, info):
+    """As Quabla does, with info too: the least-squares problem of the cycle has a zero on its diagonal."""
+
+    def solve(b):
+        out = qb.linalg.gmres(lambda v: v * 0.0, b, info=info)
+        return out[0] if info else out
+
+    with pytest.raises(ValueError, match="requires a non-singular coefficient matrix"):
+        how(solve)(qb.array([1.0, 2.0]))
+    np.testing.assert_array_equal(solve(qb.array([0.0, 0.0])), [0.0, 0.0])
