@@ -103,6 +103,13 @@ class Body:
             lambda: self._fixed_point(mask, lambda m: api.unknown_outputs(self.jaxpr, [*lead, *m])),
         )
 
+    def mapped(self, mask: Mask, axis: Any) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+        """Which inputs (carries grow) and which y differ between the lanes of `axis` when the inputs in `mask` do."""
+        if axis.name not in api.collective_axes(self.jaxpr):
+            return self.depends(mask)
+        lead = [False] * len(self.consts)
+        return self._fixed_point(mask, lambda m: api.mapped_outputs(self.jaxpr, axis, [*lead, *m]))
+
     def perturbed(self, mask: Mask) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
         """Which inputs (carries grow) and which y have a tangent when the inputs in `mask` have one."""
 

@@ -62,7 +62,7 @@ def with_linear(g: Body, lin, nonzero_p: Sequence[bool], extra: Sequence[bool] |
 
 
 def loop_batch(axis, args, dims, *, g: Body, plan, keep):
-    mask, y_mask = g.depends(mapped(dims))
+    mask, y_mask = g.mapped(mapped(dims), axis)
     x_mask = g.carry(mask)
     args = axis_to(args, dims, mask, axis, scan_axes(g))
     out = loop_p.bind(*args, g=g.batched(mask, y_mask, axis), plan=plan, keep=keep)

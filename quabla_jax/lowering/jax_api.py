@@ -170,6 +170,7 @@ from jax._src import api_util as _api_util  # noqa: E402
 from jax._src import checkify as _checkify  # noqa: E402
 from jax._src import core as _core  # noqa: E402
 from jax._src.interpreters import ad as _ad  # noqa: E402
+from jax._src.interpreters import batching as _batching  # noqa: E402
 from jax._src.interpreters import partial_eval as _pe  # noqa: E402
 from jax._src.lax import lax as _lax_internal  # noqa: E402
 from jax._src.lax.control_flow.loops import scan_p  # noqa: E402
@@ -620,6 +621,12 @@ def define_batching(p: Primitive, rule: Callable) -> None:
         return rule(axis_data, args, dims, **params)
 
     batching.fancy_primitive_batchers[p] = guarded
+
+
+def mapped_outputs(jaxpr: Any, axis_data: Any, mask: Sequence[bool]) -> list[bool]:
+    """Which outputs of a jaxpr are mapped when the inputs in `mask` are, by JAX's own batching: psum over the axis is not, its
+    index is."""
+    return list(_batching.batch_jaxpr(as_closed(jaxpr), axis_data, tuple(mask), False)[1])
 
 
 def _jaxprs_of(params: dict[str, Any]) -> list[Any]:

@@ -422,3 +422,43 @@ def test_axis_index_in_a_loop_whose_operands_are_not_mapped(checkpoint):
         for n, more in ((lax, {"checkpoint": checkpoint}), (jax.lax, {}))
     )
     jax.tree.map(np.testing.assert_array_equal, got, want)
+
+
+AXIS_PROGRAMS = {
+    "stacked alone": lambda n, y, **more: n.scan(
+        lambda c, _: (c + y, jax.lax.axis_index("lanes") + 0.0), y, None, 40, **more
+    ),
+    "carried": lambda n, y, **more: n.scan(
+        lambda c, _: ((jnp.sin(c[0]) + jax.lax.axis_index("lanes"), c[1] * 0.5 * y + c[0]), c[0]),
+        (0.0, y),
+        None,
+        40,
+        **more,
+    ),
+    "summed": lambda n, y, **more: n.scan(lambda c, _: (c + jax.lax.psum(y, "lanes"), c * y), 0.0, None, 40, **more),
+}
+
+
+@pytest.mark.parametrize("transform", ["value", "grad", "hessian", "outer"])
+@pytest.mark.parametrize("name", AXIS_PROGRAMS)
+def test_collectives_over_the_mapped_axis(name, transform):
+    """What differs between lanes is found as JAX finds it: the index does, a sum over the lanes does not."""
+
+    def run(n, **more):
+        f = lambda y: AXIS_PROGRAMS[name](n, y, **more)
+        loss = lambda y: sum(jnp.sum(jnp.sin(out)) for out in jax.tree.leaves(f(y)))
+        over_lanes = lambda g: jax.vmap(g, axis_name="lanes")(jnp.linspace(0.1, 1.0, 4))
+        if transform == "outer":
+            return jax.grad(lambda y: jnp.sum(jax.vmap(loss, axis_name="lanes")(y)))(jnp.linspace(0.1, 1.0, 4))
+        return over_lanes({"value": f, "grad": jax.grad(loss), "hessian": jax.hessian(loss)}[transform])
+
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11), run(lax, checkpoint=3), run(jax.lax))
+
+
+def test_a_sum_over_the_mapped_axis_is_one_for_all_lanes():
+    out = jax.vmap(
+        lambda y: lax.scan(lambda c, _: (c + jax.lax.psum(y, "lanes"), None), 0.0, None, 40, checkpoint=3)[0],
+        axis_name="lanes",
+        out_axes=None,
+    )
+    assert float(out(jnp.arange(4.0))) == 240.0
