@@ -33,6 +33,7 @@ from ._staging import (
     is_array,
     is_floating,
     is_tracer,
+    linear_rules,
     quabla_errors,
     scalar_key,
     tree_leaves,
@@ -426,7 +427,7 @@ class Transform:
 
 def _inline(program: Program, arrays: Sequence[Any]) -> Any:
     """Stages a program into the trace that is current."""
-    with quabla_errors():
+    with quabla_errors(), linear_rules():
         outputs = program.apply(*arrays)
         return program.finish(staged_results(outputs) if any(map(is_tracer, arrays)) else outputs)
 
@@ -449,7 +450,7 @@ def checked(
     errors: list[Callable[[], Exception]] = []
 
     def with_flags(*arrays):
-        with collecting_checks() as flags:
+        with collecting_checks() as flags, linear_rules():
             outputs = apply(*arrays)
         errors[:] = [error for _, error in flags]
         return outputs, [flag for flag, _ in flags]

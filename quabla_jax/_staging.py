@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import os
 import sys
 import threading
+import traceback
+import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
@@ -116,12 +119,33 @@ def quabla_errors() -> Iterator[None]:
         raise TracerError(f"{_UNDRIVEN}\n{error}") from error
 
 
+def _frames_of(error: Exception) -> list[types.FrameType]:
+    """The frames that `error` came through, the one that raised it last."""
+    return [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+
+
 def _met_a_tracer(error: Exception) -> bool:
     """Whether the function that raised `error` held a tracer."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and any(is_tracer(value) for value in trace.tb_frame.f_locals.values())
+    return any(is_tracer(value) for frame in _frames_of(error)[-1:] for value in frame.f_locals.values())
+
+
+@contextmanager
+def linear_rules() -> Iterator[None]:
+    """TypeError where JAX's pass backward ends in one of its assertions: they say that something is not linear.
+
+    Inside the function that JAX compiles: outside of it JAX has taken its own frames from the traceback.
+    """
+    try:
+        yield
+    except AssertionError as error:
+        frames = _frames_of(error)
+        backward = any(frame.f_code.co_name.startswith("backward_pass") for frame in frames)
+        if not (backward and frames[-1].f_code.co_filename.startswith(os.path.dirname(jax.__file__))):
+            raise
+        raise TypeError(
+            "reverse mode met an operation that is not linear in the tangents: the JVP rule of a custom_jvp function must give "
+            "a tangent that is linear in its tangents (sums, and products with what depends on primals alone)"
+        ) from error
 
 
 # ---- checks that only the running program can decide ------------------------------------------------------

@@ -36,6 +36,7 @@ from ._staging import (
     is_array,
     is_floating,
     is_tracer,
+    linear_rules,
     shape_text,
     stage,
     zeros_of,
@@ -263,12 +264,16 @@ def _build_vjp(fun: Callable[..., Any], arguments: Arguments, positions: Sequenc
     return Program(apply, finish, staged.captured)
 
 
-_pull_back = jax.jit(lambda pull, cotangents: pull(cotangents))
+@jax.jit
+def _pull_back(pull: Any, cotangents: list) -> Any:
+    with linear_rules():
+        return pull(cotangents)
 
 
 def _run_pullback(pull: Any, cotangents: list, traced: bool) -> Any:
     if traced or any(map(is_tracer, [*cotangents, *tree_util.tree_leaves(pull)])):
-        return staged_results(pull(cotangents))
+        with linear_rules():
+            return staged_results(pull(cotangents))
     with jax.ensure_compile_time_eval():
         return _pull_back(pull, cotangents)
 

@@ -109,3 +109,25 @@ def test_custom_rules_take_masks_integers_and_constants():
     tangent.defjvp(lambda p, t: (p[0], qb.where(p[1], t[0], 0.0) * 7.0))
     np.testing.assert_array_equal(qb.grad(lambda x: qb.sum(tangent(x, m, n)))(x), [7.0, 0.0])
     np.testing.assert_array_equal(qb.jvp(lambda x: tangent(x, m, n), (x,), (x,))[1], [7.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    "reverse",
+    [qb.grad, lambda f: qb.jit(qb.grad(f)), lambda f: lambda x: qb.vjp(f, x)[1](qb.array(1.0)), qb.hessian],
+    ids=["grad", "jit", "vjp", "hessian"],
+)
+def test_a_rule_that_is_not_linear_in_its_tangents(reverse):
+    f = qb.custom_jvp(qb.sin)
+    f.defjvp(lambda primals, tangents: (primals[0], tangents[0] * tangents[0]))
+    with pytest.raises(TypeError, match="JVP rule of a custom_jvp function must give a tangent that is linear"):
+        reverse(f)(qb.array(2.5))
+    assert float(qb.jvp(f, (qb.array(2.5),), (qb.array(3.0),))[1]) == 9.0  # forward mode takes it as it is
+
+
+def test_an_assertion_of_the_user_stays_one():
+    def f(x):
+        assert x.shape == (2,), "mine"
+        return qb.sum(x)
+
+    with pytest.raises(AssertionError, match="mine"):
+        qb.grad(f)(qb.array([1.0]))
