@@ -140,6 +140,12 @@ def _expand_hi_primitive(*leaves, _prim):
 DIGAMMA_AT_ZERO = float("-inf") if JAX_VERSION >= (0, 12) else float("nan")
 """XLA's digamma(0) and digamma(-0): changed between the supported versions."""
 
+ABS_OF_INFINITY_IS_INFINITE = JAX_VERSION >= (0, 12)
+"""XLA's absolute value of inf + nan i is inf; before, NaN."""
+
+LOG2_BY_PARTS = JAX_VERSION >= (0, 12)
+"""Both parts of a complex logarithm are scaled on their own; before, one complex number was divided by another."""
+
 
 def scan_counts(eqn) -> tuple[int, int]:
     """(number of constants, number of carries) of a scan equation: 0.12 keeps them in flat trees."""

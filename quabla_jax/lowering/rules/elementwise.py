@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .. import jax_api
 from ..emitter import Emitter
 from ..program import Const, Op, Value
 from . import register
@@ -144,7 +145,10 @@ def _exp2(e: Emitter, eqn, x):
 
 
 def _log2(e: Emitter, eqn, x):
-    return e.div(_on_complex(e, "log", x), float(np.log(2)))
+    out = _on_complex(e, "log", x)
+    if is_complex(x.dtype) and jax_api.LOG2_BY_PARTS:
+        return e.complex(*[e.mul(e.op(half, out), float(1 / np.log(2))) for half in ("real", "imag")])
+    return e.div(out, float(np.log(2)))
 
 
 def _conj(e: Emitter, eqn, x):
@@ -315,6 +319,9 @@ def _on_complex(e: Emitter, name: str, x: Value) -> Value:
         return out
     part = None if _NAN_OF[name] == "any" else e.op(_NAN_OF[name], x)
     bad = e.ne(x, x) if part is None else e.not_(e.is_finite(part))
+    if name == "abs" and jax_api.ABS_OF_INFINITY_IS_INFINITE:
+        infinite = e.or_(*[e.eq(e.abs(e.op(half, x)), np.inf) for half in ("real", "imag")])
+        return e.select(infinite, np.inf, e.select(bad, np.nan, out))
     return e.select(bad, complex(np.nan, np.nan) if is_complex(out.dtype) else np.nan, out)
 
 
