@@ -87,7 +87,11 @@ def _traffic(nbytes: int, length: int) -> float:
 
 
 def step_cost(g: Body, lin: Sequence[bool], y_lin: Sequence[bool]) -> StepCost:
-    """The costs of a loop whose tangent part is g, linear in `lin`."""
+    """The costs of a loop whose tangent part is g, linear in `lin`; reckoned once a body."""
+    return g.once(("cost", tuple(lin), tuple(y_lin)), lambda: _step_cost(g, lin, y_lin))
+
+
+def _step_cost(g: Body, lin: Sequence[bool], y_lin: Sequence[bool]) -> StepCost:
     carry = sum(map(nbytes, omit(g.carry(lin), g.x_avals)))
     lead = len(g.consts)
     nc, nx, ns = g.sizes

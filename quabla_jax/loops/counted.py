@@ -124,7 +124,7 @@ def vtan_impl(*args, g: Body, lin, y_lin, plan: Schedule, m, both: bool, keep: b
     p, kept, u, uy, dp, du, duy = split(args, *vtan_sizes(g, lin, y_lin, plan, m, both, keep))
     big, h, lin2, y_lin2 = vtan_dual(g, lin, y_lin, m)
     if plan.store_pairs:
-        cost = h.once(("cost", lin2, y_lin2), lambda: step_cost(h, lin2, y_lin2))
+        cost = step_cost(h, lin2, y_lin2)
         plan = plan.for_pairs(cost.stored_bytes, cost.carry_bytes)
     tangents = pick(big, fill(m, dp))
     q = omit(lin2, g.weave(fill([not b for b in lin], p), tangents, big))

@@ -184,7 +184,9 @@ REST = 1.15
 """Blocks that leave a rest are taken for slower by this much: the rest is the sweep's code once more."""
 
 
-def block_choice(trips: Trips, cost: StepCost, blocks: Sequence[int], inner: str, limit: float = math.inf) -> Choice:
+def block_choice(
+    trips: Trips, cost: StepCost, blocks: Sequence[int], inner: str, limit: float = math.inf, store_pairs: bool = False
+) -> Choice:
     """A schedule's choice. To gather products (contractions.py) a sweep may use as much again as it stores; `limit` bytes
     hold both."""
     slots = slots_of(trips.length, blocks)
@@ -193,7 +195,7 @@ def block_choice(trips: Trips, cost: StepCost, blocks: Sequence[int], inner: str
     else:
         stored = held(slots, inner) * cost.carry_bytes
     spare = int(max(0, min(stored, limit - stored))) if worth(trips.length, cost.gathered_bytes) else 0
-    schedule = Schedule(trips.length, tuple(blocks), inner, trips.reverse, trips.unroll, spare)
+    schedule = Schedule(trips.length, tuple(blocks), inner, trips.reverse, trips.unroll, spare, store_pairs)
     seconds = cost.in_blocks(trips.length, len(blocks), slots[-1], inner)
     return Choice(schedule, stored, seconds * (REST if schedule.rest else 1.0))
 
@@ -239,9 +241,7 @@ def choose(trips: Trips, cost: StepCost, request: Any) -> Choice:
         most = 2.3 * math.sqrt(length)
         slots = lambda k, b, r: n if (n := k + (r > 0) + b) <= most else math.inf
         blocks = (block_size(length, math.sqrt(length), slots, rest_weight=1.12),)
-        choice = block_choice(trips, cost, blocks, inner, int(most * cost.carry_bytes))
-        assert choice.schedule is not None
-        return dataclasses.replace(choice, schedule=dataclasses.replace(choice.schedule, store_pairs=True))
+        return block_choice(trips, cost, blocks, inner, int(most * cost.carry_bytes), store_pairs=True)
     if isinstance(request, Budget):
         for levels in range(1, MAX_LEVELS):
             fitting = [c for c in choices(trips, cost, levels, request.bytes) if c.stored <= request.bytes]
@@ -324,7 +324,7 @@ def decide(trips: Trips, g: Body, lin: Sequence[bool], y_lin: Sequence[bool], mu
 
     With `must`, a schedule in any case.
     """
-    cost = g.once(("cost", tuple(lin), tuple(y_lin)), lambda: step_cost(g, lin, y_lin))
+    cost = step_cost(g, lin, y_lin)
     request = trips.request
     choice = g.once(("choice", tuple(lin), trips, machine()), lambda: choose(trips, cost, request))
     if choice.schedule is None and must:

@@ -223,9 +223,8 @@ class MlxProgram:
                 outputs = self.plan.run(inputs)
         del inputs
         results: list[Any]
-        if (
-            native
-        ):  # handles of their own: assigning to a result may not reach an argument, a constant or another result
+        if native:
+            # handles of their own: assigning to a result may not reach an argument, a constant or another result
             results = [x[...] for x in outputs]
         else:
             mx.eval(outputs)
